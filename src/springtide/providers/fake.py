@@ -1,0 +1,106 @@
+"""The provider in front of a FakeCloud: the client that a daemon holds in tests and simulation.
+
+A daemon is killed by cancelling its tasks; `sever` then takes the world away from its client,
+so that nothing it left behind can still act. Each call can be interrupted before its effect,
+between the effects on two nodes, and between the effects and the reply, at any latency.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from springtide.ports import CloudError, Instance, Launch, Site, Transient
+from springtide.providers.fake_cloud import CONTROL_ADDRESS, FakeCloud
+from springtide.providers.fake_faults import Faults
+
+__all__ = ["FakeCloud", "FakeProvider", "Faults"]
+
+
+class FakeProvider:
+    """Implements `ports.Provider`."""
+
+    def __init__(self, cloud: FakeCloud) -> None:
+        self.cloud = cloud
+        self._severed = False
+
+    def sever(self) -> None:
+        """From here on no call of this client has an effect, and none returns."""
+        self._severed = True
+
+    async def prepare(self, cluster: str) -> Site:
+        await self._ask("prepare")
+        site = self.cloud.sites.setdefault(cluster, Site(str(CONTROL_ADDRESS)))
+        await self._reply("prepare")
+        return site
+
+    async def remove(self, cluster: str) -> None:
+        """Waits once for the instances to go; the caller asks again for those that do not."""
+        await self._ask("remove")
+        for instance in self.cloud.alive(cluster):
+            self.cloud.delete(instance.id)
+            await self._pause(0)
+        if self.cloud.alive(cluster):
+            await self._pause(min(self.cloud.faults.delete_s, 60.0))
+        if left := self.cloud.alive(cluster):
+            raise Transient(f"{len(left)} instances of {cluster} are not gone yet: remove it again")
+        self.cloud.sites.pop(cluster, None)
+        await self._reply("remove")
+
+    async def list(self, cluster: str) -> Sequence[Instance]:
+        await self._ask("list")
+        instances = self.cloud.listed(cluster)
+        await self._reply("list")
+        return instances
+
+    async def create(self, launches: Sequence[Launch]) -> Mapping[str, Instance | CloudError]:
+        answers: dict[str, Instance | CloudError] = {}
+        try:
+            await self._ask("create")
+            for launch in launches:
+                answers[launch.node] = self._launch(launch)
+                await self._pause(0)
+            await self._reply("create")
+        except CloudError as error:
+            return {launch.node: error for launch in launches}
+        return answers
+
+    async def delete(self, instances: Sequence[Instance]) -> Mapping[str, CloudError]:
+        refused: dict[str, CloudError] = {}
+        try:
+            await self._ask("delete")
+            for instance in instances:
+                refused |= self._delete(instance.id)
+                await self._pause(0)
+            await self._reply("delete")
+        except CloudError as error:
+            return {instance.id: error for instance in instances}
+        return refused
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+    def _launch(self, launch: Launch) -> Instance | CloudError:
+        try:
+            return self.cloud.launch(launch)
+        except CloudError as error:
+            return error
+
+    def _delete(self, id: str) -> dict[str, CloudError]:
+        try:
+            self.cloud.delete(id)
+        except CloudError as error:
+            return {id: error}
+        return {}
+
+    async def _ask(self, kind: str) -> None:
+        await self._pause(self.cloud.faults.before_s)
+        self.cloud.admit(kind)
+
+    async def _reply(self, kind: str) -> None:
+        await self._pause(self.cloud.faults.after_s)
+        self.cloud.reply(kind)
+
+    async def _pause(self, seconds: float) -> None:
+        """Even zero seconds let others run, and so let a kill land here."""
+        await asyncio.sleep(seconds)
+        if self._severed:
+            raise RuntimeError("severed")

@@ -1,0 +1,239 @@
+"""A cloud in memory, with what goes wrong in real ones. Tests and the simulator make it.
+
+It is the world: it goes on when a daemon and its FakeProvider are killed. Time is the event
+loop's, so a virtual clock lets hours pass at once.
+"""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address
+from math import inf
+
+from springtide.ports import (
+    Denied,
+    Instance,
+    InstanceState,
+    Launch,
+    NoCapacity,
+    QuotaExceeded,
+    Site,
+    Transient,
+)
+from springtide.providers.fake_faults import Faults
+
+CONTROL_ADDRESS = IPv4Address("10.64.0.1")
+
+Listener = Callable[[Instance], object]
+
+
+@dataclass(slots=True)
+class _Record:
+    """An instance with all it went through, since lists may show the past."""
+
+    id: str
+    launch: Launch
+    zone: str
+    address: str
+    address_at: float
+    changes: list[tuple[float, InstanceState]]
+    gone_at: float = inf
+
+    @property
+    def state(self) -> InstanceState:
+        return self.changes[-1][1]
+
+    def seen(self, at: float) -> Instance | None:
+        """As it was at that time; None before it came and after it went."""
+        states = [state for since, state in self.changes if since <= at < self.gone_at]
+        return self.shown(states[-1], at) if states else None
+
+    def shown(self, state: InstanceState, at: float) -> Instance:
+        return Instance(
+            id=self.id,
+            cluster=self.launch.cluster,
+            node=self.launch.node,
+            generation=self.launch.generation,
+            state=state,
+            address=self.address if at >= self.address_at else None,
+            image=self.launch.image,
+            flavor=self.launch.flavor,
+            zone=self.zone,
+            created_at=self.changes[0][0],
+        )
+
+
+def loop_time() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@dataclass(slots=True)
+class FakeCloud:
+    """Instances, their limits, a count of calls. What it does, it does at once and whole."""
+
+    faults: Faults = field(default_factory=Faults)
+    zones: Sequence[str] = ("zone-1",)  # tried in this order for launches that name none
+    capacity: dict[tuple[str, str], int] = field(default_factory=dict)  # zone, flavor: else endless
+    quota: int | None = None
+    now: Callable[[], float] = loop_time
+    calls: Counter[str] = field(default_factory=Counter)
+    sites: dict[str, Site] = field(default_factory=dict)
+    on_running: list[Listener] = field(default_factory=list)
+    on_stopped: list[Listener] = field(default_factory=list)  # deleting or dead, by its state
+    on_gone: list[Listener] = field(default_factory=list)
+    _here: dict[str, _Record] = field(default_factory=dict)
+    _gone: deque[_Record] = field(default_factory=deque)
+    _of_node: dict[tuple[str, str], list[_Record]] = field(default_factory=dict)
+    _at_address: dict[str, _Record] = field(default_factory=dict)
+    _free_addresses: list[str] = field(default_factory=list)
+    _used: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _twins: list[Instance] = field(default_factory=list)
+    _made: int = 0
+
+    # For assertions
+
+    def alive(self, cluster: str | None = None) -> list[Instance]:
+        """All that exists now, pending and deleting ones too, whatever lists show."""
+        return self._view(self._here.values(), cluster, self.now())
+
+    def duplicates(self) -> list[Instance]:
+        """Every instance that was ever made while its node had another."""
+        return list(self._twins)
+
+    def node_at(self, address: str) -> str | None:
+        """The node whose running instance answers at the address."""
+        record = self._at_address.get(address)
+        return record.launch.node if record and record.state is InstanceState.RUNNING else None
+
+    # For clients
+
+    def admit(self, kind: str) -> None:
+        """Count a call and refuse it if it must be."""
+        self.calls[kind] += 1
+        if self.faults.denied:
+            raise Denied("the fake cloud does not know these credentials: they were revoked")
+        every = self.faults.throttle_every
+        if (every and self.calls.total() % every == 0) or self.now() < self.faults.throttled_until:
+            raise Transient(f"the fake cloud throttled {kind}: too many calls, try again later")
+
+    def reply(self, kind: str) -> None:
+        """Lose the reply to a call whose effect is done."""
+        if self.faults.chance(self.faults.lost_replies):
+            raise Transient(f"the connection to the fake cloud broke before {kind} was answered")
+
+    def launch(self, launch: Launch) -> Instance:
+        """Make an instance or find it again by its key, as with a client token."""
+        for other in self._of_node.get((launch.cluster, launch.node), ()):
+            going = other.state is InstanceState.DELETING
+            if not going and other.launch.generation == launch.generation:
+                return other.shown(other.state, self.now())
+            state = "terminating" if going else other.state
+            raise Transient(
+                f"{launch.node}: {other.id}, generation {other.launch.generation}, is still {state}"
+            )
+        self._refuse(launch)
+        return self.start(launch)
+
+    def delete(self, id: str) -> None:
+        """Begin to delete an instance. One that is gone or going is left to it."""
+        record = self._here.get(id)
+        if record is None or record.state is InstanceState.DELETING:
+            return
+        if self.faults.chance(self.faults.refused_deletes):
+            raise Transient(f"the fake cloud could not delete {id} now, try again later")
+        if not self.faults.chance(self.faults.ignored_deletes):
+            self._change(record, InstanceState.DELETING, self.on_stopped)
+            self._later(self.faults.delete_s, self._vanish, record)
+
+    def listed(self, cluster: str) -> list[Instance]:
+        """What a list shows, which may be the past."""
+        at = self.now() - self.faults.stale_s
+        while self._gone and self._gone[0].gone_at <= at:
+            self._gone.popleft()
+        return self._view([*self._gone, *self._here.values()], cluster, at)
+
+    # For those who make things happen in the world
+
+    def start(self, launch: Launch) -> Instance:
+        """Make an instance whatever its node has: how tests plant strays and twins."""
+        record = self._make(launch, self._place(launch))
+        instance = record.shown(record.state, self.now())
+        others = self._of_node.setdefault((launch.cluster, launch.node), [])
+        if others:
+            self._twins.append(instance)
+        others.append(record)
+        self._here[record.id] = self._at_address[record.address] = record
+        self._used[record.zone, launch.flavor] += 1
+        if not self.faults.chance(self.faults.stuck_boots):
+            self._later(self.faults.boot_s, self._run, record)
+        return instance
+
+    def die(self, id: str, leaves: InstanceState | None = None) -> None:
+        """An instance dies by itself: it vanishes, or is listed as broken or stopped."""
+        record = self._here.get(id)
+        if record is None or record.state is InstanceState.DELETING:
+            return
+        self._change(record, leaves or InstanceState.BROKEN, self.on_stopped)
+        if leaves is None:
+            self._vanish(record)
+
+    # How an instance lives
+
+    def _refuse(self, launch: Launch) -> None:
+        if error := self.faults.refused_nodes.get(launch.node):
+            raise error
+        for kind, chance in self.faults.refusals.items():
+            if self.faults.chance(chance):
+                raise kind(f"{launch.node}: the fake cloud was told to refuse some launches")
+
+    def _place(self, launch: Launch) -> str:
+        if self.quota is not None and len(self._here) >= self.quota:
+            raise QuotaExceeded(f"{launch.node}: the quota of {self.quota} instances is used up")
+        zones = (launch.zone,) if launch.zone else self.zones
+        for zone in zones:
+            place = zone, launch.flavor
+            if self._used[place] < self.capacity.get(place, inf):
+                return zone
+        raise NoCapacity(f"{launch.node}: no {launch.flavor} left in {', '.join(zones)}")
+
+    def _make(self, launch: Launch, zone: str) -> _Record:
+        """Addresses are used again, the last freed first: what others remember may mislead."""
+        self._made += 1
+        now, free = self.now(), self._free_addresses
+        address = free.pop() if free else str(CONTROL_ADDRESS + self._made)
+        address_at, changes = now + self.faults.address_s, [(now, InstanceState.PENDING)]
+        return _Record(f"i-{self._made:06}", launch, zone, address, address_at, changes)
+
+    def _run(self, record: _Record) -> None:
+        if record.state is not InstanceState.PENDING:
+            return
+        self._change(record, InstanceState.RUNNING, self.on_running)
+        if self.faults.chance(self.faults.deaths):
+            self._later(self.faults.death_after_s, self.die, record.id, self.faults.dies_as)
+
+    def _vanish(self, record: _Record) -> None:
+        record.gone_at = self.now()
+        self._gone.append(self._here.pop(record.id))
+        self._of_node[record.launch.cluster, record.launch.node].remove(record)
+        self._free_addresses.append(self._at_address.pop(record.address).address)
+        self._used[record.zone, record.launch.flavor] -= 1
+        self._tell(self.on_gone, record)
+
+    def _change(self, record: _Record, state: InstanceState, listeners: list[Listener]) -> None:
+        record.changes.append((self.now(), state))
+        self._tell(listeners, record)
+
+    def _tell(self, listeners: Iterable[Listener], record: _Record) -> None:
+        instance = record.shown(record.state, self.now())
+        for listener in listeners:
+            listener(instance)
+
+    def _view(self, records: Iterable[_Record], cluster: str | None, at: float) -> list[Instance]:
+        seen = (r.seen(at) for r in records if cluster in (None, r.launch.cluster))
+        return [instance for instance in seen if instance]
+
+    def _later(self, seconds: float, do: Callable[..., object], *args: object) -> None:
+        """By a timer, not a task: whoever cancels a daemon's tasks must not stop the world."""
+        if seconds < inf:
+            asyncio.get_running_loop().call_later(seconds, do, *args)
