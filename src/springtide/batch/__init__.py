@@ -1,0 +1,1 @@
+"""Batch systems: one adapter each. The daemon makes one; all others use `ports.BatchSystem`."""

@@ -1,0 +1,246 @@
+"""A scheduler in memory that treats nodes and jobs as Slurm does. Only FakeBatch builds on it.
+
+It is the world: it goes on when a daemon is killed. It learns of instances through `boot_seen`
+and `stop_seen`, and where an address leads through `node_at`, so it needs to know no cloud.
+Time is the event loop's, so a virtual clock lets hours pass at once.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+
+from springtide.batch.fake_records import FakeJob, FakeNode, Timing
+from springtide.nodeset import sort
+from springtide.ports import Job, Power
+
+NodesListener = Callable[[Sequence[str]], object]
+ResumeListener = Callable[[Sequence[str], Sequence[Job]], object]
+
+
+def loop_time() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class FakeScheduler:
+    """Nodes, jobs, and the programs it calls."""
+
+    def __init__(
+        self,
+        nodes: Iterable[str],
+        node_at: Callable[[str], str | None],
+        timing: Timing | None = None,
+        now: Callable[[], float] = loop_time,
+    ) -> None:
+        self.timing = timing or Timing()
+        self.on_resume: list[ResumeListener] = []
+        self.on_resume_fail: list[NodesListener] = []
+        self.on_suspend: list[NodesListener] = []
+        self.finished: list[FakeJob] = []
+        self.killed_jobs: dict[str, str] = {}  # jobs that ran well until somebody's deed
+        self._nodes = {name: FakeNode(name) for name in nodes}
+        self._node_at = node_at
+        self._now = now
+        self._open: dict[str, FakeJob] = {}
+        self._submitted = 0
+        self._resuming: list[str] = []
+        self._late: list[str] = []
+        self._suspending: list[str] = []
+        self._tick_due = False
+
+    # What users and instances do
+
+    def submit(self, size: int, duration_s: float) -> FakeJob:
+        if not 0 < size <= len(self._nodes):
+            raise ValueError(f"a job of {size} nodes never fits on {len(self._nodes)}")
+        self._submitted += 1
+        job = FakeJob(str(self._submitted), size, duration_s, self._now())
+        self._open[job.id] = job
+        self._soon()
+        return job
+
+    def boot_seen(self, name: str) -> None:
+        """The instance of a node runs; in a moment its slurmd will report."""
+        if node := self._nodes.get(name):
+            _stop(node.joining)
+            node.joining = _later(self.timing.join_s, self._register, node)
+
+    def stop_seen(self, name: str, *, deleted: bool) -> None:
+        """The instance of a node runs no more; nobody tells the batch system, so it waits."""
+        node = self._nodes.get(name)
+        if node is None or self._reachable(node):
+            return
+        _stop(node.joining)
+        if node.power is not Power.UP:
+            return
+        if node.job and node.job.state == "RUNNING":
+            _stop(node.job.end)
+            if deleted:
+                self.killed_jobs[node.job.id] = f"the instance of {name} was deleted"
+        self._limit(node, self.timing.slurmd_timeout_s, self._lost)
+
+    # How a node lives
+
+    def _power_up(self, node: FakeNode) -> None:
+        node.power, node.down, node.registered, node.reason = Power.GOING_UP, False, False, ""
+        self._limit(node, self.timing.resume_timeout_s, self._resume_failed)
+        self._resuming.append(node.name)
+        self._soon()
+
+    def _register(self, node: FakeNode) -> None:
+        """A slurmd reports: expected, or late, or after an unexpected reboot; else not heard."""
+        if node.power is Power.GOING_DOWN or (node.power is Power.DOWN and not node.down):
+            return
+        node.registered = False
+        if node.job and node.job.state == "RUNNING":
+            self._requeue(node.job)
+        node.power, node.down, node.registered, node.reason = Power.UP, False, True, ""
+        node.boot_at = self._now()
+        self._settle(node)
+
+    def _settle(self, node: FakeNode) -> None:
+        """A registered node works, leaves, or waits for work until it may leave."""
+        if node.job:
+            self._try_start(node.job)
+        elif node.leaving:
+            self._power_down(node)
+        else:
+            self._limit(node, self.timing.idle_s, self._power_down)
+            self._soon()
+
+    def _power_down(self, node: FakeNode) -> None:
+        node.power, node.down, node.registered, node.leaving = Power.GOING_DOWN, False, False, False
+        self._limit(node, self.timing.suspend_timeout_s, self._powered_down)
+        self._suspending.append(node.name)
+        self._soon()
+
+    def _powered_down(self, node: FakeNode) -> None:
+        """Its address stays, as in Slurm: whoever starts it again must tell the new one."""
+        node.power, node.down, node.reason = Power.DOWN, False, ""
+        _stop(node.limit)
+        if node.wanted:
+            node.wanted = False
+            self._power_up(node)
+        self._soon()
+
+    def _give_back(self, node: FakeNode, reason: str) -> None:
+        job = node.job
+        if job and job.state == "RUNNING" and self._reachable(node):
+            self.killed_jobs[job.id] = f"{node.name} was given back: {reason}"
+        if node.power is not Power.GOING_DOWN:
+            self._power_down(node)
+        node.reason = reason
+        if job:
+            self._requeue(job)
+
+    def _resume_failed(self, node: FakeNode) -> None:
+        node.power = Power.DOWN
+        self._late.append(node.name)
+        self._soon()
+        self._fail(node, "ResumeTimeout reached")
+
+    def _lost(self, node: FakeNode) -> None:
+        self._fail(node, "Not responding")
+
+    def _fail(self, node: FakeNode, reason: str) -> None:
+        node.down, node.registered, node.reason = True, False, reason
+        if node.job:
+            self._requeue(node.job)
+        if node.leaving:
+            self._power_down(node)
+
+    def _reachable(self, node: FakeNode) -> bool:
+        return node.address is not None and self._node_at(node.address) == node.name
+
+    def _limit(self, node: FakeNode, seconds: float, do: Callable[[FakeNode], object]) -> None:
+        _stop(node.limit)
+        node.limit = _later(seconds, do, node)
+
+    # How a job lives
+
+    def _tick(self) -> None:
+        """One pass, and one call of each program, for all that happened at one moment."""
+        self._tick_due = False
+        self._allocate()
+        up, late, down = sort(self._resuming), sort(self._late), sort(self._suspending)
+        self._resuming, self._late, self._suspending = [], [], []
+        for resume in self.on_resume if up else ():
+            resume(up, self._jobs_on(up))
+        for fail in self.on_resume_fail if late else ():
+            fail(late)
+        for suspend in self.on_suspend if down else ():
+            suspend(down)
+
+    def _jobs_on(self, names: Iterable[str]) -> list[Job]:
+        jobs = {job.id: job for name in names if (job := self._nodes[name].job)}
+        return [job.shown() for job in jobs.values()]
+
+    def _allocate(self) -> None:
+        """First come, first served; nodes that are up before those that must be made."""
+        free = [node for node in self._nodes.values() if node.free]
+        free.sort(key=lambda node: node.power is Power.DOWN)
+        for job in self._open.values():
+            if job.state != "PENDING" or job.held:
+                continue
+            if job.size > len(free):
+                break
+            taken, free = free[: job.size], free[job.size :]
+            self._assign(job, taken)
+
+    def _assign(self, job: FakeJob, nodes: Sequence[FakeNode]) -> None:
+        job.state, job.nodes = "CONFIGURING", tuple(node.name for node in nodes)
+        for node in nodes:
+            node.job = job
+            if node.power is Power.DOWN:
+                self._power_up(node)
+        self._try_start(job)
+
+    def _try_start(self, job: FakeJob | None) -> None:
+        """A job runs once all its nodes have registered and are reached where we were told."""
+        if job is None or job.state != "CONFIGURING":
+            return
+        nodes = [self._nodes[name] for name in job.nodes]
+        for node in nodes:
+            if node.registered and self._reachable(node):
+                _stop(node.limit)
+            elif node.registered:
+                self._limit(node, self.timing.slurmd_timeout_s, self._lost)
+        if all(node.registered and self._reachable(node) for node in nodes):
+            job.state, job.started_at = "RUNNING", self._now()
+            job.end = _later(job.duration_s, self._end, job)
+
+    def _end(self, job: FakeJob) -> None:
+        job.state, job.ended_at = "COMPLETED", self._now()
+        self.finished.append(self._open.pop(job.id))
+        self._let_go(job.nodes)
+
+    def _requeue(self, job: FakeJob) -> None:
+        _stop(job.end)
+        nodes, job.nodes = job.nodes, ()
+        job.state, job.held, job.started_at = "PENDING", True, None
+        job.requeues += 1
+        _later(self.timing.requeue_s, self._unhold, job)
+        self._let_go(nodes)
+
+    def _unhold(self, job: FakeJob) -> None:
+        job.held = False
+        self._soon()
+
+    def _let_go(self, names: Iterable[str]) -> None:
+        for node in (self._nodes[name] for name in names):
+            node.job = None
+            if node.registered:
+                self._settle(node)
+
+    def _soon(self) -> None:
+        if not self._tick_due:
+            self._tick_due = True
+            asyncio.get_running_loop().call_soon(self._tick)
+
+
+def _later(seconds: float, do: Callable[..., object], *args: object) -> asyncio.TimerHandle:
+    """By a timer, not a task: whoever cancels a daemon's tasks must not stop the world."""
+    return asyncio.get_running_loop().call_later(seconds, do, *args)
+
+
+def _stop(timer: asyncio.TimerHandle | None) -> None:
+    if timer:
+        timer.cancel()
