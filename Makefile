@@ -1,0 +1,56 @@
+# `make` lists the targets. Everything a target needs is installed by it when missing.
+PYTHON ?= /usr/bin/python3
+BIN := .venv/bin
+UV := $(BIN)/uv
+COMPILE := $(UV) pip compile --quiet --generate-hashes --universal --python-version 3.11 \
+	--no-annotate --no-emit-index-url --custom-compile-command "make lock"
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint format bench acceptance venv packages lock docs clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: venv ## a real Slurm cluster grows from nothing, runs jobs, and shrinks to nothing
+	$(BIN)/tide demo
+
+test: lint ## lint, then every test
+	$(BIN)/pytest
+
+lint: venv ## style, types and layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	PYTHONPATH=. $(BIN)/lint-imports
+
+format: venv ## rewrite the sources in the project's style
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: venv ## latencies beside their floor, and beside Slurm without the cure
+	$(BIN)/python -m bench
+
+acceptance: venv ## the acceptance table, with the tests behind each row
+	$(BIN)/python scripts/acceptance.py
+
+docs: venv ## print the generated tables of the docs from the code
+	$(BIN)/python scripts/docs.py
+
+venv: .venv/.stamp ## the Python environment, from the lock
+
+packages: ## the Debian packages
+	@scripts/install-packages
+
+# Locked: several makes in one checkout must not install over each other (uv has .venv/.lock itself).
+.venv/.stamp: pyproject.toml requirements/uv.txt requirements/dev.txt | packages
+	@mkdir -p .venv
+	@flock .venv/.making scripts/make-venv $(PYTHON)
+
+lock: venv ## choose the newest versions and write them, with hashes, to requirements/
+	$(COMPILE) --upgrade requirements/uv.in -o requirements/uv.txt
+	$(COMPILE) --upgrade pyproject.toml -o requirements/run.txt
+	$(COMPILE) --upgrade pyproject.toml --group dev -c requirements/run.txt -o requirements/dev.txt
+
+clean: ## remove what can be made again
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
