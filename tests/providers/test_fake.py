@@ -19,10 +19,25 @@ from springtide.ports import (
     Transient,
 )
 from springtide.providers.fake import FakeCloud, FakeProvider, Faults
+from tests.providers.conformance import Conformance, World
 
 pytestmark = pytest.mark.looptime
 
 CLUSTER = "blue"
+
+
+class TestConformance(Conformance):
+    @pytest.fixture(params=[0, 0.005], ids=["at once", "slow"])
+    def world(self, request: pytest.FixtureRequest) -> World:
+        latency_s: float = request.param
+        faults = Faults(before_s=latency_s, after_s=latency_s, boot_s=0.2, delete_s=0.2)
+        cloud = FakeCloud(faults)
+
+        def spoil(launch: Launch) -> Launch:
+            cloud.faults.refused_nodes[launch.node] = Rejected(f"no image {launch.image}")
+            return launch
+
+        return World(open=lambda cluster: FakeProvider(cloud), spoil=spoil)
 
 
 def launches(*nodes: str, generation: int = 1, zone: str | None = None) -> list[Launch]:
