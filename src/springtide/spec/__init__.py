@@ -1,0 +1,44 @@
+"""cluster.yaml: what a person wants, read with messages for people. Every layer above reads it.
+
+`load` and `parse` give a Cluster, whole and consistent, or a SpecError with every problem of
+the file. Inside: `source` reads YAML with places, `values` and `parts` are the schema,
+`checks` is what must fit together, `messages` turns errors into sentences.
+"""
+
+from springtide.spec.cluster import Cluster, schema
+from springtide.spec.parts import (
+    Containers,
+    FakeBatch,
+    FakeProvider,
+    Flavor,
+    Group,
+    Image,
+    NoProvider,
+    Partition,
+    Provider,
+    Slurm,
+    Timing,
+)
+from springtide.spec.problems import Problem, SpecError, UnknownNodes
+from springtide.spec.read import load, parse
+
+__all__ = [
+    "Cluster",
+    "Containers",
+    "FakeBatch",
+    "FakeProvider",
+    "Flavor",
+    "Group",
+    "Image",
+    "NoProvider",
+    "Partition",
+    "Problem",
+    "Provider",
+    "Slurm",
+    "SpecError",
+    "Timing",
+    "UnknownNodes",
+    "load",
+    "parse",
+    "schema",
+]
