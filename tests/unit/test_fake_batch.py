@@ -149,11 +149,11 @@ async def test_jobs_of_one_moment_cost_one_call() -> None:
 
 async def test_a_job_starts_at_once_on_nodes_that_are_idle() -> None:
     place = Place()
-    await place.run(1, duration_s=10)
-    await virtual(10)
+    await place.batch.power_up(["n3"])
+    await virtual(12)
     job = place.batch.submit(1, duration_s=10)
     await virtual(0)
-    assert (job.state, job.nodes) == ("RUNNING", ("n1",))
+    assert (job.state, job.nodes) == ("RUNNING", ("n3",))
     assert len(place.resumed) == 1
 
 
@@ -371,12 +371,21 @@ async def test_a_running_job_on_a_node_that_is_given_back_is_recorded_as_killed(
 
 async def test_a_job_whose_instance_dies_by_itself_is_requeued_and_nobody_is_blamed() -> None:
     place = Place()
-    job = await place.run(1, duration_s=60)
+    job = await place.run(1, duration_s=15)  # it would have ended before the death is noticed
     place.die("n1")
     await virtual(20)
     assert (job.state, job.requeues) == ("PENDING", 1)
     await virtual(11 + 12)
     assert (job.state, job.nodes) == ("RUNNING", ("n2",))
+    assert place.batch.killed_jobs == {}
+
+
+async def test_giving_back_a_node_whose_instance_died_kills_nothing() -> None:
+    place = Place()
+    job = await place.run(1, duration_s=60)
+    place.die("n1")
+    await place.batch.give_back(["n1"], "its instance died")
+    assert (job.state, job.requeues) == ("PENDING", 1)
     assert place.batch.killed_jobs == {}
 
 
