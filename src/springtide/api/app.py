@@ -1,0 +1,274 @@
+"""The routes. Reading is open to every local user; changing needs rights (see `peers`)."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from springtide import decide
+from springtide.api import shapes
+from springtide.api.peers import Peer, is_batch, may_change, peer_of
+from springtide.daemon import Answer, Daemon
+from springtide.model import PLANS, Kind
+from springtide.nodeset import NodeNameError, expand
+from springtide.ports import BatchNode, CloudError, Instance, StoreError, Unavailable
+from springtide.spec import UnknownNodes
+from springtide.spool import BadRequest, parse_request
+
+MAX_BODY = 80 << 20
+FOLLOW_S = 10.0
+"""A followed stream says something at least this often, so that a dead reader is noticed."""
+
+
+def create_app(daemon: Daemon) -> Starlette:
+    """The application of one daemon."""
+    routes = [
+        Route("/status", status),
+        Route("/nodes", nodes),
+        Route("/operations", operations),
+        Route("/operations", operate, methods=["POST"]),
+        Route("/operations/{id:int}", operation),
+        Route("/operations/{id:int}/cancel", cancel, methods=["POST"]),
+        Route("/events", events),
+        Route("/plan", plan),
+        Route("/hook/prolog", prolog, methods=["POST"]),
+        Route("/hook/{program}", hook, methods=["POST"]),
+    ]
+    errors: Mapping[Any, Callable[[Request, Exception], Awaitable[Response]]] = {
+        BadRequest: _complaint(400),
+        NodeNameError: _complaint(400),
+        UnknownNodes: _complaint(404),
+        Unavailable: _complaint(503),
+        StoreError: _complaint(503),
+        HTTPException: _http_complaint,
+    }
+    app = Starlette(routes=routes, exception_handlers=errors)
+    app.state.daemon = daemon
+    return app
+
+
+def _complaint(code: int) -> Callable[[Request, Exception], Awaitable[Response]]:
+    async def complain(request: Request, error: Exception) -> Response:
+        return JSONResponse({"error": str(error)}, code)
+
+    return complain
+
+
+async def _http_complaint(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": error.detail}, error.status_code)
+
+
+def _daemon(request: Request) -> Daemon:
+    daemon = request.app.state.daemon
+    assert isinstance(daemon, Daemon)
+    return daemon
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    """The body as a JSON object; too much or something else is refused."""
+    raw = bytearray()
+    async for chunk in request.stream():
+        raw += chunk
+        if len(raw) > MAX_BODY:
+            raise HTTPException(413, f"more than {MAX_BODY} bytes")
+    try:
+        body = json.loads(raw)
+    except ValueError as error:
+        raise BadRequest(f"the body is no JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise BadRequest("the body is no JSON object")
+    return body
+
+
+def _who_may_change(request: Request) -> Peer:
+    daemon, peer = _daemon(request), peer_of(request)
+    if not may_change(peer, daemon.spec):
+        allowed = f"root, {daemon.spec.batch.user}"
+        if daemon.spec.admin_group:
+            allowed += f" and members of {daemon.spec.admin_group}"
+        raise HTTPException(403, f"{peer.name} may not change this cluster; {allowed} may")
+    return peer
+
+
+# --- reading -------------------------------------------------------------------------
+
+
+async def status(request: Request) -> Response:
+    daemon = _daemon(request)
+    running = await daemon.parts.record.store.operations(unfinished=True)
+    return JSONResponse(shapes.status(daemon, running, await _batch(daemon)))
+
+
+async def _batch(daemon: Daemon) -> dict[str, Any]:
+    about = {"kind": daemon.spec.batch.kind}
+    try:
+        await daemon.parts.batch.jobs()
+        return {**about, "version": await daemon.parts.batch.version(), "problem": None}
+    except Unavailable as error:
+        return {**about, "version": None, "problem": str(error)}
+
+
+async def nodes(request: Request) -> Response:
+    """Every node, also powered-down ones: record, batch system's view and instances."""
+    daemon = _daemon(request)
+    text = request.query_params.get("names")
+    names = daemon.spec.require(expand(text)) if text else daemon.spec.managed
+    seen: Mapping[str, BatchNode] = {}
+    instances: list[Instance] = []
+    problems: list[str] = []
+    if request.query_params.get("world", "1") == "1":
+        seen, instances, problems = await _world(daemon)
+    found = decide.instances_of(instances, names)
+    rows = [shapes.node(n, seen.get(n.name), found[n.name]) for n in daemon.parts.record.of(names)]
+    return JSONResponse({"nodes": rows, "problems": problems})
+
+
+async def _world(
+    daemon: Daemon,
+) -> tuple[Mapping[str, BatchNode], list[Instance], list[str]]:
+    """What batch system and providers say; who does not answer is named."""
+    seen: Mapping[str, BatchNode] = {}
+    instances: list[Instance] = []
+    problems = []
+    try:
+        seen = await daemon.parts.batch.nodes()
+    except Unavailable as error:
+        problems.append(str(error))
+    for provider in daemon.parts.distinct_providers():
+        try:
+            instances += await provider.list(daemon.spec.cluster)
+        except CloudError as error:
+            problems.append(str(error))
+    return seen, instances, problems
+
+
+async def operations(request: Request) -> Response:
+    limit = _number(request, "limit", 100)
+    found = await _daemon(request).parts.record.store.operations(limit=limit)
+    return JSONResponse({"operations": [shapes.operation_(one) for one in found]})
+
+
+async def operation(request: Request) -> Response:
+    id = request.path_params["id"]
+    found = await _daemon(request).parts.record.store.operation(id)
+    if found is None:
+        raise HTTPException(404, f"there is no operation {id}")
+    return JSONResponse(shapes.operation_(found))
+
+
+def _number(request: Request, key: str, default: int) -> int:
+    text = request.query_params.get(key, str(default))
+    if not text.isdigit() or len(text) > 18:
+        raise BadRequest(f"{key} must be a whole number, not {text[:40]!r}")
+    return int(text)
+
+
+async def events(request: Request) -> Response:
+    """Events as lines of JSON, and with `follow=1` those to come."""
+    daemon = _daemon(request)
+    operation_id = _number(request, "operation", 0) or None
+    lines = _events(
+        daemon,
+        after=_number(request, "after", 0),
+        node=request.query_params.get("node"),
+        operation=operation_id,
+        limit=_number(request, "limit", 1000),
+        follow=request.query_params.get("follow") == "1",
+    )
+    return StreamingResponse(lines, media_type="application/x-ndjson")
+
+
+async def _events(daemon: Daemon, after: int, follow: bool, **which: Any) -> AsyncIterator[str]:
+    changed = asyncio.Event()
+    with daemon.parts.record.listening(lambda _: changed.set()):
+        while True:
+            changed.clear()
+            for one in await daemon.parts.record.store.events(after=after, **which):
+                after = one.id
+                yield json.dumps(shapes.event(one)) + "\n"
+            if not follow:
+                return
+            try:
+                async with asyncio.timeout(FOLLOW_S):
+                    await changed.wait()
+            except TimeoutError:
+                yield "\n"
+
+
+async def plan(request: Request) -> Response:
+    """The table of operations, or what one operation would do; changes nothing."""
+    kind = request.query_params.get("operation")
+    if kind is None:
+        return JSONResponse(shapes.table())
+    daemon, wanted = _daemon(request), _kind(kind)
+    text = request.query_params.get("nodes", "")
+    names = daemon.plan(wanted, expand(text) if text else ())
+    return JSONResponse(shapes.plan(daemon, kind, PLANS[wanted], names))
+
+
+def _kind(text: str) -> Kind:
+    try:
+        return Kind(text)
+    except ValueError:
+        known = ", ".join(kind.value for kind in Kind)
+        raise BadRequest(f"there is no operation {text[:40]!r}; known are {known}") from None
+
+
+# --- changing ------------------------------------------------------------------------
+
+
+async def operate(request: Request) -> Response:
+    peer = _who_may_change(request)
+    daemon, body = _daemon(request), await _body(request)
+    kind = _kind(str(body.get("operation")))
+    if kind in (Kind.DEPLOY, Kind.DESTROY):
+        result = await (daemon.deploy if kind is Kind.DEPLOY else daemon.destroy)(peer.name)
+    else:
+        result = await _on_nodes(daemon, kind, body, peer)
+    return JSONResponse(shapes.answer(result), 202)
+
+
+async def _on_nodes(daemon: Daemon, kind: Kind, body: dict[str, Any], peer: Peer) -> Answer:
+    names = expand(str(body.get("nodes") or ""))
+    act = daemon.resume if kind is Kind.RESUME else daemon.suspend
+    return await act(names, peer.name)
+
+
+async def cancel(request: Request) -> Response:
+    peer = _who_may_change(request)
+    id = request.path_params["id"]
+    if not await _daemon(request).engine.cancel(id, peer.name):
+        raise HTTPException(409, f"operation {id} is not running")
+    return JSONResponse({"cancelled": id})
+
+
+# --- asked by the hook -----------------------------------------------------------------
+
+
+def _from_batch(request: Request) -> Daemon:
+    daemon, peer = _daemon(request), peer_of(request)
+    if not is_batch(peer, daemon.spec):
+        raise HTTPException(403, f"only {daemon.spec.batch.user} and root call the hook")
+    return daemon
+
+
+async def hook(request: Request) -> Response:
+    daemon = _from_batch(request)
+    await daemon.receive(parse_request(request.path_params["program"], await _body(request)))
+    return JSONResponse({"received": True}, 202)
+
+
+async def prolog(request: Request) -> Response:
+    daemon, body = _from_batch(request), await _body(request)
+    names = expand(str(body.get("nodes") or ""))
+    ours = [name for name in names if name in daemon.parts.record.nodes]
+    limit_s = daemon.spec.timing.start + daemon.spec.timing.stop
+    why = await daemon.prologs.wait(str(body.get("job")), ours, limit_s)
+    return JSONResponse({"why": why})

@@ -1,0 +1,98 @@
+"""Runs a daemon and its API until it is told to stop, or until its cluster is destroyed."""
+
+import asyncio
+import logging
+import shutil
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+import uvicorn
+
+from springtide.api.app import create_app
+from springtide.api.peers import PeerProtocol
+from springtide.compose import compose
+from springtide.daemon import Daemon, DaemonError, sole
+from springtide.layout import Layout
+from springtide.spec import Cluster
+
+GRACE_S = 1
+"""How long open requests (prologs, followers) may hold up a stop; the hook calls again."""
+
+
+async def serve(spec: Cluster) -> None:
+    """The life of a daemon."""
+    layout = Layout(spec.state)
+    async with sole(layout):
+        configure_log(layout)
+        daemon = compose(spec)
+        try:
+            async with daemon.running():
+                await _serve(daemon, layout.socket)
+        finally:
+            await daemon.parts.record.store.close()
+            for provider in daemon.parts.distinct_providers():
+                await provider.close()
+        if daemon.destroyed.is_set():
+            shutil.rmtree(layout.state)
+
+
+async def _serve(daemon: Daemon, path: Path) -> None:
+    listener = listen(path)
+    config = uvicorn.Config(
+        create_app(daemon),
+        http=PeerProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    server = uvicorn.Server(config)
+    stopping = asyncio.create_task(_stop_when_destroyed(daemon, server))
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        stopping.cancel()
+        with suppress(FileNotFoundError):
+            path.unlink()
+
+
+def listen(path: Path) -> socket.socket:
+    """A socket that every local user can reach; what they may do is decided per peer."""
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.bind(str(path))
+    except OSError as error:
+        listener.close()
+        raise DaemonError(f"cannot listen on {path}: {error}") from error
+    path.chmod(0o666)
+    return listener
+
+
+async def _stop_when_destroyed(daemon: Daemon, server: uvicorn.Server) -> None:
+    """A destroyed cluster needs no daemon. Followers get a moment to read the end."""
+    await daemon.destroyed.wait()
+    await asyncio.sleep(GRACE_S)
+    server.should_exit = True
+
+
+def configure_log(layout: Layout) -> None:
+    """One line a message: to log/daemon.log, or the daemon does not start."""
+    path = layout.log / "daemon.log"
+    try:
+        layout.log.mkdir(parents=True, exist_ok=True)
+        stream = path.open("a")
+    except OSError as error:
+        raise DaemonError(f"cannot write the log {path}: {error.strerror}") from error
+    structlog.configure(
+        processors=[
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.add_log_level,
+            structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"]),
+        ],
+        logger_factory=structlog.WriteLoggerFactory(stream),
+    )
+    logging.basicConfig(stream=stream, level=logging.WARNING)

@@ -1,0 +1,105 @@
+"""Puts the hook in place as Slurm's programs, with the rights that Slurm insists on.
+
+A program that its group or others may write switches all power saving off, so each is 0755 and
+owned by root, in a directory only root can change.
+"""
+
+import json
+import os
+import pwd
+import shutil
+import stat
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from springtide import hook
+
+SYSTEM_PYTHON = Path("/usr/bin/python3")
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """Where the programs are and what they need to know."""
+
+    directory: Path
+    socket: Path
+    spool: Path
+    user: str
+    prolog: str | None
+    wait_s: float
+
+    def install(self) -> None:
+        """Write the programs; what is right already stays as it is."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.chmod(0o755)
+        _write(self.directory / "hook", _source(), 0o755)
+        _write(self.directory / "hook.json", self._settings(), 0o644)
+        for program in hook.PROGRAMS:
+            _link(self.directory / program, "hook")
+        self._make_spool()
+
+    def _settings(self) -> str:
+        return json.dumps(
+            {
+                "socket": str(self.socket),
+                "spool": str(self.spool),
+                "prolog": self.prolog,
+                "wait_s": self.wait_s,
+            }
+        )
+
+    def _make_spool(self) -> None:
+        """Only the batch system's user may leave requests there."""
+        self.spool.mkdir(parents=True, exist_ok=True)
+        owner = pwd.getpwnam(self.user)
+        os.chown(self.spool, owner.pw_uid, owner.pw_gid)
+        self.spool.chmod(0o700)
+
+
+def interpreter() -> str:
+    """A Python that the batch system's user can run: the system's own rather than ours."""
+    if SYSTEM_PYTHON.exists():
+        return str(SYSTEM_PYTHON)
+    return os.path.realpath(sys.executable)
+
+
+def _source() -> str:
+    return f"#!{interpreter()} -IS\n{Path(hook.__file__).read_text()}"
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    if not path.exists() or path.read_text() != text:
+        fresh = path.with_name(f".{path.name}.new")
+        fresh.write_text(text)
+        fresh.chmod(mode)
+        fresh.replace(path)
+    path.chmod(mode)
+
+
+def _link(path: Path, target: str) -> None:
+    if path.is_symlink() and os.readlink(path) == target:
+        return
+    path.unlink(missing_ok=True)
+    path.symlink_to(target)
+
+
+def problems(program: Path, user: str) -> list[str]:
+    """Why Slurm would not run a program, in words; empty if it would."""
+    if not program.is_absolute():
+        return [f"{program} is not an absolute path"]
+    try:
+        mode = program.stat().st_mode
+    except OSError as error:
+        return [f"{program} cannot be read: {error.strerror}; run `tide deploy` again"]
+    found = []
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        found.append(
+            f"{program} may be written by its group or others, so Slurm switches all power "
+            f"saving off; run `chmod go-w {program}`"
+        )
+    if not mode & stat.S_IXOTH:
+        found.append(f"{program} cannot be executed by {user}; run `chmod 755 {program}`")
+    if shutil.which(interpreter()) is None:
+        found.append(f"{program} needs {interpreter()}; install python3")
+    return found

@@ -1,0 +1,98 @@
+"""A node of Slurm that shares the control host's kernel: its key, and what it does at boot.
+
+`ports.Configurator` for container nodes. They see the cluster's configuration and key at the
+same paths as the control host; everything else of the state directory is hidden from them.
+"""
+
+import os
+import pwd
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+
+from springtide.configure.programs import Programs
+from springtide.model import Node
+from springtide.ports import Site
+
+MUNGE_USER = "munge"
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmNode:
+    """Where the cluster's files are, on the control host and on nodes alike."""
+
+    conf: Path
+    """Directory of slurm.conf."""
+    key: Path
+    """munge.key, in a directory of its own."""
+    socket: Path
+    """The node's own munge socket."""
+    mounts: Sequence[Path]
+    """The shared filesystem: there before slurmd starts."""
+    user: str
+    programs: Programs
+
+    async def prepare(self, site: Site) -> None:
+        self.conf.mkdir(parents=True, exist_ok=True)
+        ensure_munge_key(self.key)
+
+    async def install(self) -> None:
+        self.programs.install()
+
+    def user_data(self, node: Node, site: Site) -> str:
+        return render_boot(self)
+
+
+def ensure_munge_key(path: Path) -> None:
+    """A key that only munge can read, made once."""
+    if path.exists():
+        return
+    owner = pwd.getpwnam(MUNGE_USER)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(".munge.key.new")
+    fresh.unlink(missing_ok=True)
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(secrets.token_bytes(1024))
+        os.fsync(file.fileno())
+    for each in (fresh, path.parent):
+        os.chown(each, owner.pw_uid, owner.pw_gid)
+    path.parent.chmod(0o700)
+    fresh.replace(path)
+
+
+BOOT = """\
+set -eu
+conf={conf} key={key} socket={socket}
+
+until [ -s "$conf" ] && [ -s "$key" ]; do sleep 0.1; done
+for path in {mounts}; do
+    until [ -d "$path" ]; do sleep 0.1; done
+done
+until getent passwd {user} >/dev/null; do sleep 0.1; done
+
+munge=${{socket%/*}}
+mkdir -p "$munge" /var/spool/slurmd
+chown {munge_user} "$munge"
+setpriv --reuid={munge_user} --regid={munge_user} --clear-groups \\
+    munged --foreground --key-file="$key" --socket="$socket" --pid-file="$munge/munged.pid" \\
+    --log-file="$munge/munged.log" --seed-file="$munge/munged.seed" &
+until [ -S "$socket" ]; do sleep 0.01; done
+
+export SLURM_CONF="$conf"
+exec slurmd -D -b -N "$TIDE_NODE" -f "$conf"
+"""
+
+
+def render_boot(node: SlurmNode) -> str:
+    """A shell script: filesystem and users first, then munge, and slurmd only after all that."""
+    return BOOT.format(
+        conf=quote(str(node.conf / "slurm.conf")),
+        key=quote(str(node.key)),
+        socket=quote(str(node.socket)),
+        mounts=" ".join(quote(str(path)) for path in node.mounts),
+        user=quote(node.user),
+        munge_user=MUNGE_USER,
+    )

@@ -1,0 +1,188 @@
+"""One cluster, running: what may be asked of it, by the batch system and by people.
+
+`compose` builds a Daemon from a spec and `api` serves it; simulations bring parts of their own.
+"""
+
+import asyncio
+import fcntl
+import os
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from springtide import decide
+from springtide.engine import Engine
+from springtide.gather import Gather
+from springtide.layout import Layout
+from springtide.model import Kind, Operation, OperationState, Request
+from springtide.ports import StoreError, Unavailable
+from springtide.prologs import Prologs
+from springtide.spec import Cluster, UnknownNodes
+from springtide.spool import BadRequest, read_spool
+from springtide.steps import Parts
+
+SPOOL_S = 1.0
+"""Between two looks into the spool."""
+
+
+class DaemonError(Exception):
+    """The daemon cannot start; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a request by hand."""
+
+    operations: tuple[Operation, ...] = ()
+    asked: tuple[str, ...] = ()
+    """Nodes that the batch system was asked for; its programs call us in turn."""
+    settled: tuple[str, ...] = ()
+    """Nodes that were so already."""
+
+
+class Daemon:
+    """One cluster, running."""
+
+    def __init__(self, parts: Parts, layout: Layout) -> None:
+        self.parts = parts
+        self.layout = layout
+        self.engine = Engine(parts, self._ended)
+        self.prologs = Prologs(parts.record, parts.batch)
+        self._gather = Gather(parts.spec.timing.gather, self._submit)
+        self.destroyed = asyncio.Event()
+
+    @property
+    def spec(self) -> Cluster:
+        return self.parts.spec
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Everything the daemon does by itself, for the length of the block."""
+        await self.parts.load()
+        with self.parts.record.listening(self.prologs.changed):
+            await self.engine.start()
+            for request in await self.parts.record.store.waiting():
+                self._gather.add(request)
+            watching = asyncio.create_task(self._watch_spool())
+            try:
+                yield
+            finally:
+                watching.cancel()
+                await asyncio.gather(watching, return_exceptions=True)
+                await self._gather.stop()
+                await self.prologs.stop()
+                await self.engine.stop()
+
+    def _ended(self, operation: Operation) -> None:
+        if operation.kind is Kind.DESTROY and operation.state is OperationState.DONE:
+            self.destroyed.set()
+
+    # --- asked by the batch system -------------------------------------------------
+
+    async def receive(self, request: Request) -> None:
+        """A call of one of Slurm's programs: on disk when this returns, done soon after."""
+        self.spec.require(request.nodes)
+        if await self.parts.record.store.receive(request):
+            self._gather.add(request)
+
+    async def _submit(self, program: str, requests: Sequence[Request]) -> None:
+        names = dict.fromkeys(name for request in requests for name in request.nodes)
+        jobs = dict.fromkeys(job for request in requests for job in request.jobs)
+        why = f"{program} by the batch system" + (f", for jobs {','.join(jobs)}" if jobs else "")
+        ids = [request.id for request in requests]
+        if program == "resume-fail":
+            await self._resume_failed(tuple(names))
+        kind = Kind.RESUME if program in ("resume", "reboot") else Kind.SUSPEND
+        await self.engine.submit(kind, names, asked_by="batch", reason=why, requests=ids)
+
+    async def _resume_failed(self, names: tuple[str, ...]) -> None:
+        """Slurm lost patience: without this the nodes would stay down for ever."""
+        why = "it did not register within ResumeTimeout"
+        await self.parts.record.note("resume failed", nodes=dict.fromkeys(names, why))
+        with suppress(Unavailable):
+            await self.parts.batch.give_back(names, why)
+
+    async def _watch_spool(self) -> None:
+        while True:
+            for path, request in read_spool(self.layout.spool):
+                await self._take_from_spool(path, request)
+            await asyncio.sleep(SPOOL_S)
+
+    async def _take_from_spool(self, path: Path, request: Request | BadRequest) -> None:
+        try:
+            if isinstance(request, BadRequest):
+                raise request
+            await self.receive(request)
+        except (BadRequest, UnknownNodes) as error:
+            await self.parts.record.note("spooled request refused", detail=str(error))
+        except StoreError as error:
+            self.parts.record.complain("spooled request kept", str(error))
+            return
+        path.unlink(missing_ok=True)
+
+    # --- asked by people -----------------------------------------------------------
+
+    async def resume(self, names: Iterable[str], by: str) -> Answer:
+        """Have nodes up, through the batch system where it believes them to be off."""
+        wanted = self.spec.require(names)
+        nodes = self.parts.record.of(wanted)
+        how = decide.resume_by_hand(nodes, await self.parts.batch.nodes(wanted))
+        return await self._by_hand(Kind.RESUME, how, by)
+
+    async def suspend(self, names: Iterable[str], by: str) -> Answer:
+        """Have nodes gone, through the batch system where jobs may run on them."""
+        wanted = self.spec.require(names)
+        nodes = self.parts.record.of(wanted)
+        how = decide.suspend_by_hand(nodes, await self.parts.batch.nodes(wanted))
+        return await self._by_hand(Kind.SUSPEND, how, by)
+
+    async def _by_hand(self, kind: Kind, how: decide.ByHand, by: str) -> Answer:
+        ask = self.parts.batch.power_up if kind is Kind.RESUME else self.parts.batch.power_down
+        if how.through_batch:
+            await ask(how.through_batch)
+            told = dict.fromkeys(how.through_batch, f"by {by}")
+            await self.parts.record.note(f"{kind} asked of the batch system", nodes=told)
+        operations: Sequence[Operation] = ()
+        if how.direct:
+            operations = await self.engine.submit(kind, how.direct, asked_by=by)
+        return Answer(tuple(operations), how.through_batch, how.settled)
+
+    async def deploy(self, by: str) -> Answer:
+        """The site, the batch system, and the nodes that are always up."""
+        names = self.spec.always_up
+        return Answer(tuple(await self.engine.submit(Kind.DEPLOY, names, asked_by=by)))
+
+    async def destroy(self, by: str) -> Answer:
+        """Everything that carries the cluster's tag."""
+        names = self.spec.managed
+        return Answer(tuple(await self.engine.submit(Kind.DESTROY, names, asked_by=by)))
+
+    def plan(self, kind: Kind, names: Iterable[str]) -> tuple[str, ...]:
+        """The nodes that an operation would be about."""
+        if kind is Kind.DEPLOY:
+            return self.spec.always_up
+        return self.spec.managed if kind is Kind.DESTROY else self.spec.require(names)
+
+
+@asynccontextmanager
+async def sole(layout: Layout) -> AsyncIterator[None]:
+    """Make sure that no other daemon serves this state directory."""
+    try:
+        layout.state.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(layout.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise DaemonError(
+            f"cannot write to the state directory {layout.state}: {error.strerror}; "
+            "run as root, or set `state:` to a directory that can be written"
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+        yield
+    except BlockingIOError:
+        holder = layout.lock.read_text().strip()
+        raise DaemonError(f"a daemon already serves {layout.state} (process {holder})") from None
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,154 @@
+"""Decisions, pure: what is to be done, from spec, record and world. Steps and API call them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from springtide.model import Node, NodeState
+from springtide.ports import (
+    BatchNode,
+    CloudError,
+    Instance,
+    InstanceState,
+    NoCapacity,
+    Power,
+    Transient,
+)
+from springtide.spec import Cluster
+
+Choice = tuple[str, str | None]
+"""A flavor and a zone."""
+
+
+def choices(spec: Cluster, group: str) -> list[Choice]:
+    """Where and as what a node of the group may be made, in the order to try."""
+    wanted = spec.groups[group]
+    return list(product(wanted.flavors, wanted.zones or (None,)))
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """What became of a round of launches."""
+
+    made: Mapping[str, Instance]
+    again: tuple[str, ...]
+    """Nodes to launch again as they were."""
+    elsewhere: tuple[str, ...]
+    """Nodes to launch with their next choice."""
+    fallen: Mapping[str, str]
+
+
+def sort_launches(
+    results: Mapping[str, Instance | CloudError], choices_left: Mapping[str, int]
+) -> Launched:
+    """Sort the provider's answers by what happens next to each node."""
+    made: dict[str, Instance] = {}
+    again: list[str] = []
+    elsewhere: list[str] = []
+    fallen: dict[str, str] = {}
+    for name, result in results.items():
+        if isinstance(result, Instance):
+            made[name] = result
+        elif isinstance(result, Transient):
+            again.append(name)
+        elif isinstance(result, NoCapacity) and choices_left[name] > 0:
+            elsewhere.append(name)
+        else:
+            fallen[name] = f"{explain(result)}: {result}"
+    return Launched(made, tuple(again), tuple(elsewhere), fallen)
+
+
+_EXPLANATIONS = {
+    "Transient": "the provider kept failing",
+    "NoCapacity": "the provider is full",
+    "QuotaExceeded": "the account's quota is used up",
+    "Denied": "the provider refused our credentials",
+    "Rejected": "the provider refused the request",
+}
+
+
+def explain(error: CloudError) -> str:
+    return _EXPLANATIONS.get(type(error).__name__, "the provider failed")
+
+
+def instances_of(instances: Iterable[Instance], names: Iterable[str]) -> dict[str, list[Instance]]:
+    """All instances of the nodes, whatever their generation."""
+    found: dict[str, list[Instance]] = {name: [] for name in names}
+    for instance in instances:
+        if instance.node in found:
+            found[instance.node].append(instance)
+    return found
+
+
+def dead(nodes: Iterable[Node], instances: Sequence[Instance]) -> dict[str, str]:
+    """Nodes on their way up whose instance is broken, and why."""
+    broken = {
+        (instance.node, instance.generation): instance
+        for instance in instances
+        if instance.state in (InstanceState.BROKEN, InstanceState.STOPPED)
+    }
+    return {
+        node.name: f"its instance {broken[node.name, node.generation].id} died while it booted"
+        for node in nodes
+        if (node.name, node.generation) in broken
+    }
+
+
+def still_wanted(names: Iterable[str], batch: Mapping[str, BatchNode]) -> dict[str, str]:
+    """Nodes that a suspend must leave alone because the batch system uses them."""
+    return {
+        name: f"the batch system wants it again: it is {batch[name].state}, {batch[name].power}"
+        for name in names
+        if name in batch and batch[name].power in (Power.UP, Power.GOING_UP)
+    }
+
+
+def outlived(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> list[str]:
+    """Ready nodes that the batch system asks for afresh: their instance is of a former life."""
+    return [
+        node.name
+        for node in nodes
+        if node.state is NodeState.READY
+        and node.name in batch
+        and batch[node.name].power is Power.GOING_UP
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class ByHand:
+    """How an admin's request is carried out."""
+
+    through_batch: tuple[str, ...]
+    """Ask the batch system, whose programs then call us."""
+    direct: tuple[str, ...]
+    """The batch system already sees it so: act ourselves."""
+    settled: tuple[str, ...]
+    """Nothing to do."""
+
+
+def resume_by_hand(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> ByHand:
+    """Powered-down nodes go through the batch system; lost ones are made again directly."""
+    through, direct, settled = [], [], []
+    for node in nodes:
+        seen = batch.get(node.name)
+        if node.state is not NodeState.OFF:
+            settled.append(node.name)
+        elif seen is not None and seen.power in (Power.DOWN, Power.GOING_DOWN):
+            through.append(node.name)
+        else:
+            direct.append(node.name)
+    return ByHand(tuple(through), tuple(direct), tuple(settled))
+
+
+def suspend_by_hand(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> ByHand:
+    """Nodes in service leave through the batch system, so that no job is lost."""
+    through, direct, settled = [], [], []
+    for node in nodes:
+        seen = batch.get(node.name)
+        if seen is not None and seen.power in (Power.UP, Power.GOING_UP):
+            through.append(node.name)
+        elif node.state is NodeState.OFF:
+            settled.append(node.name)
+        else:
+            direct.append(node.name)
+    return ByHand(tuple(through), tuple(direct), tuple(settled))

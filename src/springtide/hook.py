@@ -1,0 +1,171 @@
+"""Slurm's programs (Resume, Suspend, ResumeFail, Reboot, PrologSlurmctld) in one file.
+
+slurmctld runs it under the name of the program, as SlurmUser, with closed descriptors, no PATH
+and hardly any environment. It hands its arguments to the daemon and returns; with the daemon
+away it spools them to disk, and the daemon picks them up. The prolog waits in the daemon until
+the job's nodes have registered. Only the standard library, and little of that: it starts fast.
+
+Installed by `configure.programs` as `bin/hook`, with links named after the programs and
+`hook.json` beside it.
+"""
+
+import json
+import os
+import socket
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing costs more than the rest of the hook
+    from typing import Any
+
+    Settings = dict[str, Any]
+    Message = dict[str, Any]
+
+HAND_OVER_S = 2.0
+"""How long a daemon may take to accept; then the request is spooled."""
+AWAY_S = 25.0
+"""How long a prolog waits for a daemon to come back; Slurm launches by itself after 30 s."""
+MAX_RESUME_FILE = 64 << 20
+PROGRAMS = ("resume", "suspend", "resume-fail", "reboot", "prolog")
+
+
+class Away(Exception):
+    """The daemon could not be reached, or did not answer."""
+
+
+class Refused(Exception):
+    """The daemon answered, and said no."""
+
+
+def main(argv: list[str], environ: dict[str, str]) -> int:
+    program = os.path.basename(argv[0])
+    if program not in PROGRAMS:
+        return complain(f"call me as one of {', '.join(PROGRAMS)}, not {program}", 2)
+    try:
+        with open(os.path.join(os.path.dirname(os.path.abspath(argv[0])), "hook.json")) as file:
+            settings = json.load(file)
+        if program == "prolog":
+            return prolog(settings, environ)
+        return hand_over(settings, program, argv[1:], environ)
+    except (OSError, ValueError, Refused) as error:
+        return complain(f"{program}: {error}", 1)
+
+
+def complain(text: str, code: int) -> int:
+    """Say it where somebody may read it: on stderr if there is one, and in the system's log."""
+    import syslog
+
+    syslog.openlog("springtide-hook")
+    syslog.syslog(syslog.LOG_ERR, text)
+    if sys.stderr is not None:
+        print(f"springtide hook: {text}", file=sys.stderr)
+    return code
+
+
+def hand_over(
+    settings: "Settings", program: str, arguments: list[str], environ: dict[str, str]
+) -> int:
+    if len(arguments) != 1 or not arguments[0].strip():
+        return complain(f"{program}: give me one host list, such as c[001-004]", 2)
+    message = {
+        "id": os.urandom(16).hex(),
+        "at": time.time(),
+        "nodes": arguments[0],
+        "job": environ.get("SLURM_JOB_ID"),
+        "resume_file": resume_file(environ.get("SLURM_RESUME_FILE")),
+    }
+    try:
+        post(settings["socket"], program, message, HAND_OVER_S)
+    except Away:
+        spool(settings["spool"], program, message)
+    return 0
+
+
+def resume_file(path: str | None) -> str | None:
+    """Slurm keeps it for ten seconds only: read it at once. Unreadable is no reason to fail."""
+    if not path:
+        return None
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(MAX_RESUME_FILE)
+    except OSError:
+        return None
+
+
+def post(path: str, program: str, message: "Message", timeout: float) -> bytes:
+    """One HTTP request over the daemon's socket; http.client would double our start time."""
+    body = json.dumps(message).encode()
+    head = (
+        f"POST /hook/{program} HTTP/1.1\r\nHost: tide\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(timeout)
+            connection.connect(path)
+            connection.sendall(head.encode() + body)
+            answer = read_all(connection)
+    except OSError as error:
+        raise Away(str(error)) from error
+    return check(answer)
+
+
+def read_all(connection: socket.socket) -> bytes:
+    parts = []
+    while part := connection.recv(65536):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def check(answer: bytes) -> bytes:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    words = head.split(b" ", 2)
+    if len(words) < 2 or not words[1].isdigit() or words[1] >= b"500":
+        raise Away("the daemon answered " + repr(head[:80]))
+    if words[1] >= b"400":
+        raise Refused("the daemon refused: " + body.decode("utf-8", "replace")[:500])
+    return body
+
+
+def spool(directory: str, program: str, message: "Message") -> None:
+    """A file appears whole or not at all, and its name sorts by time."""
+    name = f"{time.time_ns():020d}-{message['id']}.json"
+    hidden = os.path.join(directory, "." + name)
+    descriptor = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump({**message, "program": program}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(hidden, os.path.join(directory, name))
+
+
+def prolog(settings: "Settings", environ: dict[str, str]) -> int:
+    """Return when the job's nodes have registered; then the site's own prolog has its turn."""
+    message = {"job": environ.get("SLURM_JOB_ID"), "nodes": environ.get("SLURM_JOB_NODELIST")}
+    if message["job"] and message["nodes"]:
+        wait_for_nodes(settings, message)
+    if settings.get("prolog"):
+        os.execve(settings["prolog"], [settings["prolog"]], environ)
+    return 0
+
+
+def wait_for_nodes(settings: "Settings", message: "Message") -> None:
+    """Wait in the daemon. If it is away for long, let Slurm launch by itself."""
+    away_since = time.monotonic()
+    while time.monotonic() - away_since < AWAY_S:
+        connected_at = time.monotonic()
+        try:
+            post(settings["socket"], "prolog", message, settings["wait_s"])
+            return
+        except Refused as error:
+            complain(f"prolog: {error}", 0)
+            return
+        except Away:
+            if time.monotonic() - connected_at > 1:
+                away_since = time.monotonic()
+            time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv, dict(os.environ)))

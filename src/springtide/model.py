@@ -1,0 +1,259 @@
+"""The nouns of Springtide and the two tables it turns on: TRANSITIONS and PLANS.
+
+Every layer may import this module; it imports nothing of ours and does no I/O.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+
+class NodeState(StrEnum):
+    """What our record says of a node. Slurm's view and the cloud's are kept beside it."""
+
+    OFF = "off"
+    REQUESTED = "requested"
+    BOOTING = "booting"
+    JOINING = "joining"
+    READY = "ready"
+    DRAINING = "draining"
+    DELETING = "deleting"
+    FAILED = "failed"
+
+
+_S = NodeState
+
+TRANSITIONS: Mapping[NodeState, frozenset[NodeState]] = {
+    _S.OFF: frozenset(
+        {
+            _S.REQUESTED,  # somebody needs it: the intent is on disk before the launch
+            _S.DELETING,  # the world holds an instance that the record does not know
+        }
+    ),
+    _S.REQUESTED: frozenset(
+        {
+            _S.BOOTING,  # the provider made (or already had) its instance
+            _S.FAILED,  # no provider would make it
+            _S.DELETING,  # no longer wanted; an instance may exist all the same
+        }
+    ),
+    _S.BOOTING: frozenset(
+        {
+            _S.JOINING,  # its address is known to the batch system
+            _S.FAILED,  # the instance vanished or its address could not be told
+            _S.DELETING,  # no longer wanted
+        }
+    ),
+    _S.JOINING: frozenset(
+        {
+            _S.READY,  # the batch system heard from it
+            _S.FAILED,  # it did not report in time
+            _S.DELETING,  # no longer wanted
+        }
+    ),
+    _S.READY: frozenset(
+        {
+            _S.DRAINING,  # it must go, but its jobs may finish
+            _S.DELETING,  # the batch system has let go of it
+            _S.FAILED,  # its instance died
+        }
+    ),
+    _S.DRAINING: frozenset(
+        {
+            _S.READY,  # given back to service
+            _S.DELETING,  # drained
+            _S.FAILED,  # its instance died while it drained
+        }
+    ),
+    _S.DELETING: frozenset(
+        {
+            _S.OFF,  # the provider lists it no more
+        }
+    ),
+    _S.FAILED: frozenset(
+        {
+            _S.DELETING,  # whatever it left behind is removed before it is tried again
+        }
+    ),
+}
+
+STARTING = frozenset({_S.REQUESTED, _S.BOOTING, _S.JOINING})
+"""States of a node on its way up."""
+
+DEADLINES_S: Mapping[NodeState, float | None] = {
+    _S.OFF: None,  # rest
+    _S.REQUESTED: 600.0,  # a provider that is throttling may take this long
+    _S.BOOTING: 300.0,  # telling the batch system an address takes seconds
+    _S.JOINING: None,  # `timing.start` of the cluster
+    _S.READY: None,  # rest
+    _S.DRAINING: None,  # `timing.drain` of the cluster
+    _S.DELETING: 600.0,  # delete until gone, then tell a human
+    _S.FAILED: 300.0,  # cleaning up follows at once
+}
+"""How long a node may stay in a state; None is rest, or a limit taken from the spec."""
+
+
+class IllegalMoveError(ValueError):
+    """A move that is no edge of TRANSITIONS: a defect of ours, never the user's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Our record of one node."""
+
+    name: str
+    group: str
+    state: NodeState = NodeState.OFF
+    generation: int = 0
+    instance: str | None = None
+    address: str | None = None
+    zone: str | None = None
+    flavor: str | None = None
+    image: str | None = None
+    reason: str = ""
+    changed_at: float = 0.0
+
+    def to(self, state: NodeState, **changes: Any) -> "Move":
+        """The move of this node to `state`, with other changes to its record."""
+        if state not in TRANSITIONS[self.state]:
+            raise IllegalMoveError(f"{self.name} cannot go from {self.state} to {state}")
+        return Move(self, replace(self, state=state, **changes))
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A compare-and-set change of a node's record: it holds only if `before` still does."""
+
+    before: Node
+    after: Node
+
+
+class Step(StrEnum):
+    """Every step there is, in the one canonical order."""
+
+    PREPARE_SITE = "prepare site"
+    DELETE_INSTANCES = "delete instances"
+    CREATE_INSTANCES = "create instances"
+    WAIT_REACHABLE = "wait reachable"
+    REFRESH_INVENTORY = "refresh inventory, write hosts"
+    CONFIGURE_SOFTWARE = "configure software"
+    WRITE_BATCH_CONFIG = "write batch config, reload"
+    WAIT_REGISTERED = "wait registered"
+    REMOVE_SITE = "remove site"
+
+
+class Kind(StrEnum):
+    """The operations."""
+
+    DEPLOY = "deploy"
+    RESUME = "resume"
+    SUSPEND = "suspend"
+    DESTROY = "destroy"
+
+
+PLANS: Mapping[Kind, tuple[Step, ...]] = {
+    Kind.DEPLOY: (
+        Step.PREPARE_SITE,
+        Step.CREATE_INSTANCES,
+        Step.WAIT_REACHABLE,
+        Step.REFRESH_INVENTORY,
+        Step.CONFIGURE_SOFTWARE,
+        Step.WRITE_BATCH_CONFIG,
+        Step.WAIT_REGISTERED,
+    ),
+    Kind.RESUME: (
+        Step.CREATE_INSTANCES,
+        Step.REFRESH_INVENTORY,
+        Step.WAIT_REGISTERED,
+    ),
+    Kind.SUSPEND: (
+        Step.DELETE_INSTANCES,
+        Step.REFRESH_INVENTORY,
+    ),
+    Kind.DESTROY: (
+        Step.DELETE_INSTANCES,
+        Step.REMOVE_SITE,
+    ),
+}
+"""Each operation as the subsequence of the canonical order that it runs."""
+
+SITE = "@site"
+"""The lease of operations that change the site; no node can be called so."""
+
+CHANGES_SITE = frozenset({Kind.DEPLOY, Kind.DESTROY})
+
+STARTS_NODES = frozenset({Kind.DEPLOY, Kind.RESUME})
+"""Operations whose fallen nodes are given back to the batch system and cleaned up."""
+
+
+class OperationState(StrEnum):
+    """How far an operation is."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    PARTLY = "partly done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def finished(self) -> bool:
+        return self not in (OperationState.QUEUED, OperationState.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One run of a plan over some nodes, as the store keeps it."""
+
+    id: int
+    kind: Kind
+    nodes: tuple[str, ...]
+    state: OperationState = OperationState.QUEUED
+    next_step: int = 0
+    fallen: Mapping[str, str] = field(default_factory=dict)
+    asked_by: str = ""
+    reason: str = ""
+    """Why it was asked for; once it ended badly, what went wrong."""
+    created_at: float = 0.0
+    started_at: float | None = None
+    ended_at: float | None = None
+
+    @property
+    def step(self) -> Step | None:
+        """The step it is at, or None when all are done."""
+        plan = PLANS[self.kind]
+        return plan[self.next_step] if self.next_step < len(plan) else None
+
+    @property
+    def claims(self) -> tuple[str, ...]:
+        """What it leases: its nodes, and the site if it changes that."""
+        return (*self.nodes, SITE) if self.kind in CHANGES_SITE else self.nodes
+
+    @property
+    def standing(self) -> tuple[str, ...]:
+        """The nodes that have not fallen out."""
+        return tuple(name for name in self.nodes if name not in self.fallen)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the batch system (or an admin through it) asked of us, before it is an operation."""
+
+    id: str
+    program: str
+    nodes: tuple[str, ...]
+    received_at: float = 0.0
+    jobs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened, past tense, to a node or an operation."""
+
+    at: float
+    what: str
+    node: str | None = None
+    operation: int | None = None
+    detail: str = ""
+    id: int = 0

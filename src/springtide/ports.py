@@ -1,0 +1,296 @@
+"""What the engine asks of the world: providers, batch systems and the store.
+
+Adapters implement these; steps and the engine call nothing else. Errors are part of the
+contract: a provider answers per node, with an instance or with one of the CloudErrors.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from springtide.model import Event, Move, Node, Operation, Request
+
+# --- providers -----------------------------------------------------------------
+
+
+class CloudError(Exception):
+    """Why a provider did not do what it was asked; the class decides what happens next."""
+
+
+class Transient(CloudError):
+    """Throttled, timed out, broken connection: the same call may work later."""
+
+
+class NoCapacity(CloudError):
+    """This zone and flavor are full now: try the next choice."""
+
+
+class QuotaExceeded(CloudError):
+    """The account's limit: a human must raise it."""
+
+
+class Denied(CloudError):
+    """Credentials or rights are missing."""
+
+
+class Rejected(CloudError):
+    """The request is wrong and will stay wrong: never retried."""
+
+
+class InstanceState(StrEnum):
+    """What a provider says of an instance."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    STOPPED = "stopped"
+    DELETING = "deleting"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One instance to make. (cluster, node, generation) is its idempotency key."""
+
+    cluster: str
+    node: str
+    generation: int
+    group: str
+    image: str
+    flavor: str
+    zone: str | None = None
+    user_data: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """An instance as its provider lists it."""
+
+    id: str
+    cluster: str
+    node: str
+    generation: int
+    state: InstanceState
+    address: str | None = None
+    image: str | None = None
+    flavor: str | None = None
+    zone: str | None = None
+    created_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What a provider prepared for a cluster: where the control host is reached from nodes."""
+
+    control_address: str
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+class Provider(Protocol):
+    """A place where instances live."""
+
+    async def prepare(self, cluster: str) -> Site:
+        """Make the site, or find it as it is; a second call changes nothing."""
+        ...
+
+    async def remove(self, cluster: str) -> None:
+        """Remove the site and whatever carries the cluster's tag; gone already is fine."""
+        ...
+
+    async def list(self, cluster: str) -> Sequence[Instance]:
+        """All instances tagged with the cluster, deleting ones included; raises CloudError."""
+        ...
+
+    async def create(self, launches: Sequence[Launch]) -> Mapping[str, Instance | CloudError]:
+        """Make instances, an answer for each node. The same launch again makes no second one."""
+        ...
+
+    async def delete(self, instances: Sequence[Instance]) -> Mapping[str, CloudError]:
+        """Ask for their removal; answers only those refused, by id. Gone already is fine."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of threads and connections; instances stay."""
+        ...
+
+
+# --- batch systems -------------------------------------------------------------
+
+
+class Unavailable(Exception):
+    """The batch system did not answer, or not sensibly: decide nothing from it."""
+
+
+class Power(StrEnum):
+    """Where the batch system believes a node is on its way up or down."""
+
+    DOWN = "powered down"
+    GOING_UP = "powering up"
+    UP = "up"
+    GOING_DOWN = "powering down"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchNode:
+    """A node as the batch system shows it: base state, flags, and what we read from them."""
+
+    name: str
+    state: str
+    flags: frozenset[str] = frozenset()
+    power: Power = Power.UP
+    registered: bool = False
+    address: str | None = None
+    reason: str = ""
+    boot_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as far as nodes depend on it."""
+
+    id: str
+    state: str
+    user: str = ""
+    partition: str = ""
+    nodes: str = ""
+    node_count: int = 0
+    reason: str = ""
+
+    @property
+    def configuring(self) -> bool:
+        return self.state == "CONFIGURING"
+
+
+class BatchSystem(Protocol):
+    """The scheduler in front of the nodes."""
+
+    async def version(self) -> str: ...
+
+    async def nodes(self, names: Iterable[str] | None = None) -> Mapping[str, BatchNode]:
+        """All nodes (or those named) with one query; raises Unavailable."""
+        ...
+
+    async def jobs(self) -> Sequence[Job]:
+        """All jobs that are not over, with one query; raises Unavailable."""
+        ...
+
+    async def set_addresses(self, addresses: Mapping[str, str]) -> None:
+        """Tell where nodes are reached, with one folded call per batch."""
+        ...
+
+    async def give_back(self, nodes: Iterable[str], reason: str) -> None:
+        """These nodes cannot start: their jobs are requeued, and they may be asked for again."""
+        ...
+
+    async def release(self, nodes: Iterable[str]) -> None:
+        """The instances of these nodes are gone: they may be asked for again at once."""
+        ...
+
+    async def power_up(self, nodes: Iterable[str]) -> None:
+        """Have the batch system ask for these nodes, as an admin would."""
+        ...
+
+    async def power_down(self, nodes: Iterable[str]) -> None:
+        """Have the batch system let these nodes go once their jobs have ended."""
+        ...
+
+    async def tell(self, job: str, text: str) -> None:
+        """Say something to the job's owner."""
+        ...
+
+    async def reload(self, site: Site) -> None:
+        """Write the configuration and make the batch system run with it."""
+        ...
+
+    async def stop(self) -> None:
+        """Stop what `reload` started, if it was us who started it."""
+        ...
+
+
+# --- configuration of nodes ------------------------------------------------------
+
+
+class Configurator(Protocol):
+    """How a node becomes a member of the cluster."""
+
+    async def prepare(self, site: Site) -> None:
+        """Make the keys that nodes need at boot; twice changes nothing."""
+        ...
+
+    async def install(self) -> None:
+        """Put the batch system's programs in place on the control host."""
+        ...
+
+    def user_data(self, node: Node, site: Site) -> str:
+        """What the instance is told at its first boot; pure."""
+        ...
+
+
+# --- store -----------------------------------------------------------------------
+
+
+class StoreError(Exception):
+    """The record cannot be read or written: nothing may be done without it."""
+
+
+class Store(Protocol):
+    """The record, on disk. Each call is one transaction."""
+
+    async def define(self, nodes: Iterable[Node]) -> None:
+        """Make sure each node has a record; existing records keep all but their group."""
+        ...
+
+    async def nodes(self, names: Iterable[str] | None = None) -> Mapping[str, Node]: ...
+
+    async def move(self, moves: Sequence[Move], events: Sequence[Event]) -> Sequence[Node]:
+        """Apply the moves whose `before` still holds, with their events; answers those moved."""
+        ...
+
+    async def receive(self, request: Request) -> bool:
+        """Keep a request until operations answer it; False if it came before."""
+        ...
+
+    async def waiting(self) -> Sequence[Request]:
+        """Requests that no operation has answered yet, oldest first."""
+        ...
+
+    async def open(
+        self, operations: Sequence[Operation], requests: Iterable[str] = ()
+    ) -> Sequence[Operation]:
+        """Record new operations, give them ids, and mark the requests they answer."""
+        ...
+
+    async def progress(self, operation: Operation, events: Sequence[Event] = ()) -> None:
+        """Save how far an operation is."""
+        ...
+
+    async def operations(
+        self, *, unfinished: bool = False, limit: int = 100
+    ) -> Sequence[Operation]: ...
+
+    async def operation(self, id: int) -> Operation | None: ...
+
+    async def lease(self, operation: int, nodes: Iterable[str]) -> Mapping[str, int]:
+        """Lease all the nodes or none; answers who holds those that could not be had."""
+        ...
+
+    async def release(self, operation: int) -> None: ...
+
+    async def append(self, events: Sequence[Event]) -> Sequence[Event]: ...
+
+    async def events(
+        self,
+        *,
+        after: int = 0,
+        node: str | None = None,
+        operation: int | None = None,
+        limit: int = 1000,
+    ) -> Sequence[Event]: ...
+
+    async def put(self, key: str, value: str) -> None:
+        """Keep a fact about the cluster, such as its site."""
+        ...
+
+    async def get(self, key: str) -> str | None: ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,113 @@
+"""Holds the controller's prologs until their jobs' nodes are ready: one waiter for all jobs.
+
+Slurm launches a batch job on booting nodes only every 30 seconds, but at once when its
+PrologSlurmctld returns. The hook waits here; it is let go when the nodes are ready, or when
+waiting has become pointless: the job is gone, or was put back into the queue.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from springtide.model import Node, NodeState
+from springtide.ports import BatchSystem, Unavailable
+from springtide.record import Record
+
+LOOK_S = 1.0
+"""Between two looks at the batch system, for jobs that ended and nodes that are not ours."""
+
+
+@dataclass(eq=False, slots=True)
+class Waiter:
+    """One prolog."""
+
+    job: str
+    names: frozenset[str]
+    missing: set[str]
+    let_go: asyncio.Future[str]
+
+    def release(self, why: str) -> None:
+        if not self.let_go.done():
+            self.let_go.set_result(why)
+
+
+class Prologs:
+    """All prologs that wait."""
+
+    def __init__(self, record: Record, batch: BatchSystem) -> None:
+        self._record = record
+        self._batch = batch
+        self._by_node: dict[str, set[Waiter]] = defaultdict(set)
+        self._waiters: set[Waiter] = set()
+        self._looking: asyncio.Task[None] | None = None
+
+    async def wait(self, job: str, names: Iterable[str], limit_s: float) -> str:
+        """Until the job may start (or need not be waited for); answers why."""
+        waiter = self._join(job, frozenset(names))
+        try:
+            async with asyncio.timeout(limit_s):
+                return await waiter.let_go
+        except TimeoutError:
+            return "waited long enough"
+        finally:
+            self._leave(waiter)
+
+    def changed(self, nodes: Sequence[Node]) -> None:
+        """To be called with every change of the record."""
+        for node in nodes:
+            if node.state is NodeState.READY:
+                self._arrived(node.name)
+            elif node.state is NodeState.FAILED:
+                for waiter in tuple(self._by_node.get(node.name, ())):
+                    waiter.release(f"{node.name} failed")
+
+    async def stop(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+
+    def _join(self, job: str, names: frozenset[str]) -> Waiter:
+        ready = {node.name for node in self._record.of(names, NodeState.READY)}
+        waiter = Waiter(job, names, set(names - ready), asyncio.get_running_loop().create_future())
+        if not waiter.missing:
+            waiter.release("ready")
+        self._waiters.add(waiter)
+        for name in waiter.missing:
+            self._by_node[name].add(waiter)
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look())
+        return waiter
+
+    def _leave(self, waiter: Waiter) -> None:
+        self._waiters.discard(waiter)
+        for name in waiter.names & self._by_node.keys():
+            self._by_node[name].discard(waiter)
+            if not self._by_node[name]:
+                del self._by_node[name]
+
+    def _arrived(self, name: str) -> None:
+        for waiter in tuple(self._by_node.get(name, ())):
+            waiter.missing.discard(name)
+            if not waiter.missing:
+                waiter.release("ready")
+
+    async def _look(self) -> None:
+        while self._waiters:
+            await asyncio.sleep(LOOK_S)
+            try:
+                await self._look_once()
+            except Unavailable:
+                continue
+
+    async def _look_once(self) -> None:
+        """Jobs first: a node that registers after its job has gone changes nothing."""
+        waiting = tuple(self._waiters)
+        configuring = {job.id for job in await self._batch.jobs() if job.configuring}
+        nodes = await self._batch.nodes(frozenset().union(*(w.missing for w in waiting)))
+        registered = {name for name, node in nodes.items() if node.registered}
+        for waiter in waiting:
+            if waiter.job not in configuring:
+                waiter.release("the job no longer waits for nodes")
+            elif waiter.missing <= registered:
+                waiter.release("registered")

@@ -1,0 +1,28 @@
+"""Machines that exist without us: nothing is made, nothing removed, the site is this machine."""
+
+from collections.abc import Mapping, Sequence
+
+from springtide.ports import CloudError, Instance, Launch, Rejected, Site
+
+
+class NoProvider:
+    """Implements `ports.Provider` for nodes on premises."""
+
+    async def prepare(self, cluster: str) -> Site:
+        return Site("127.0.0.1")
+
+    async def remove(self, cluster: str) -> None:
+        """Nothing was made."""
+
+    async def list(self, cluster: str) -> Sequence[Instance]:
+        return ()
+
+    async def create(self, launches: Sequence[Launch]) -> Mapping[str, Instance | CloudError]:
+        refusal = Rejected("its group has provider `none`, so Springtide makes no instances for it")
+        return {launch.node: refusal for launch in launches}
+
+    async def delete(self, instances: Sequence[Instance]) -> Mapping[str, CloudError]:
+        return {}
+
+    async def close(self) -> None:
+        """Nothing is held open."""

@@ -1,0 +1,32 @@
+"""One short function a step. The engine runs them by the table STEPS; nobody else does.
+
+A step looks at the world, does what is missing, and answers the nodes that fell out and why.
+Run again after a crash, it finishes what it had begun.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from springtide.model import Step
+from springtide.steps.batch import write_batch_config
+from springtide.steps.instances import create_instances, delete_instances, wait_reachable
+from springtide.steps.inventory import refresh_inventory
+from springtide.steps.registration import wait_registered
+from springtide.steps.rescue import give_back, rescue
+from springtide.steps.site import configure_software, prepare_site, remove_site
+from springtide.steps.work import Fallen, Parts, Work
+
+__all__ = ["STEPS", "Fallen", "Parts", "StepFunction", "Work", "give_back", "rescue"]
+
+StepFunction = Callable[[Work], Awaitable[Fallen]]
+
+STEPS: Mapping[Step, StepFunction] = {
+    Step.PREPARE_SITE: prepare_site,
+    Step.DELETE_INSTANCES: delete_instances,
+    Step.CREATE_INSTANCES: create_instances,
+    Step.WAIT_REACHABLE: wait_reachable,
+    Step.REFRESH_INVENTORY: refresh_inventory,
+    Step.CONFIGURE_SOFTWARE: configure_software,
+    Step.WRITE_BATCH_CONFIG: write_batch_config,
+    Step.WAIT_REGISTERED: wait_registered,
+    Step.REMOVE_SITE: remove_site,
+}

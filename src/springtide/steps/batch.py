@@ -1,0 +1,16 @@
+"""The batch system's own configuration."""
+
+from springtide.ports import Unavailable
+from springtide.steps.inventory import tell_addresses
+from springtide.steps.site import SiteError
+from springtide.steps.work import Fallen, Work
+
+
+async def write_batch_config(work: Work) -> Fallen:
+    """Write it, have the batch system run with it, and tell it where its nodes are."""
+    assert work.parts.site is not None
+    try:
+        await work.parts.batch.reload(work.parts.site)
+    except Unavailable as error:
+        raise SiteError(str(error)) from error
+    return await tell_addresses(work)

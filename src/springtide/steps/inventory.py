@@ -1,0 +1,88 @@
+"""Telling the batch system where nodes are, and when they are gone."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from springtide import decide
+from springtide.model import PLANS, Move, Node, NodeState, Step
+from springtide.ports import Provider, Unavailable
+from springtide.steps.instances import LOOK_S
+from springtide.steps.work import Fallen, Work, insist
+
+
+async def refresh_inventory(work: Work) -> Fallen:
+    """Addresses of nodes that came, with one folded call; release of nodes that left."""
+    fallen = await _learn_addresses(work)
+    if Step.WRITE_BATCH_CONFIG not in PLANS[work.operation.kind]:
+        fallen |= await tell_addresses(work.on(n for n in work.names if n not in fallen))
+    await _release(work)
+    return fallen
+
+
+async def _learn_addresses(work: Work) -> Fallen:
+    """Clouds that answer a launch without an address are asked until they know it."""
+    unknown = [n.name for n in work.record.of(work.names, NodeState.BOOTING) if not n.address]
+    found = await asyncio.gather(
+        *(_ask_addresses(work, provider, names) for provider, names in work.by_provider(unknown))
+    )
+    return {name: why for fallen in found for name, why in fallen.items()}
+
+
+async def _ask_addresses(work: Work, provider: Provider, names: Sequence[str]) -> Fallen:
+    loop = asyncio.get_running_loop()
+    end = loop.time() + work.parts.spec.timing.start
+    fallen = Fallen()
+    while waiting := [n for n in _booting(work, names) if not n.address and n.name not in fallen]:
+        instances = await insist(lambda: provider.list(work.cluster), work.parts.spec.timing.start)
+        fallen |= decide.dead(waiting, instances)
+        await _learn(work, waiting, {(i.node, i.generation): i.address for i in instances})
+        if loop.time() > end:
+            left = [n.name for n in _booting(work, names) if not n.address]
+            return fallen | dict.fromkeys(left, "its instance got no address in time")
+        await asyncio.sleep(LOOK_S)
+    return fallen
+
+
+def _booting(work: Work, names: Sequence[str]) -> list[Node]:
+    return work.record.of(names, NodeState.BOOTING)
+
+
+async def _learn(
+    work: Work, waiting: Sequence[Node], addresses: dict[tuple[str, int], str | None]
+) -> None:
+    known = [(n, addresses.get((n.name, n.generation))) for n in waiting]
+    moves = [Move(node, replace(node, address=address)) for node, address in known if address]
+    await work.record.move(moves, "address known", work.operation.id)
+
+
+async def tell_addresses(work: Work) -> Fallen:
+    """Where booting nodes are, told to the batch system; they join from here on.
+
+    A plan that writes the batch system's configuration does so after that step.
+    """
+    booting = work.record.of(work.names, NodeState.BOOTING)
+    addresses = {node.name: node.address for node in booting if node.address}
+    if not addresses:
+        return {}
+    try:
+        await insist(
+            lambda: work.parts.batch.set_addresses(addresses), work.parts.spec.timing.start
+        )
+    except Unavailable as error:
+        return dict.fromkeys(addresses, f"its address could not be told: {error}")
+    await work.record.move(
+        [node.to(NodeState.JOINING) for node in booting], "address told", work.operation.id
+    )
+    return {}
+
+
+async def _release(work: Work) -> None:
+    """Nodes that are off may be asked for again at once; a failure only costs that time."""
+    gone = [node.name for node in work.record.of(work.names, NodeState.OFF)]
+    if not gone:
+        return
+    try:
+        await work.parts.batch.release(gone)
+    except Unavailable as error:
+        await work.record.note("release failed", operation=work.operation.id, detail=str(error))

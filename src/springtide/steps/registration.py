@@ -1,0 +1,58 @@
+"""Waiting until the batch system has heard from the nodes: that, and nothing less, is ready."""
+
+import asyncio
+
+from springtide import decide
+from springtide.model import Node, NodeState
+from springtide.ports import CloudError
+from springtide.steps.work import Fallen, Work
+
+DEATH_WATCH_S = 2.0
+"""Between two looks at whether instances of joining nodes still live."""
+
+
+async def wait_registered(work: Work) -> Fallen:
+    """Joining nodes become ready as they register; the dead and the late fall out."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + work.parts.spec.timing.start
+    look_at = loop.time() + DEATH_WATCH_S
+    fallen = Fallen()
+    while joining := _joining(work, fallen):
+        registered = await work.parts.roll_call.next(node.name for node in joining)
+        await _ready(work, [node for node in joining if node.name in registered])
+        if loop.time() > look_at:
+            fallen |= await _dead(work, _joining(work, fallen))
+            look_at = loop.time() + DEATH_WATCH_S
+        if loop.time() > end:
+            return fallen | dict.fromkeys((n.name for n in _joining(work, fallen)), _late(work))
+    return fallen
+
+
+def _joining(work: Work, fallen: Fallen) -> list[Node]:
+    found = work.record.of(work.names, NodeState.JOINING)
+    return [node for node in found if node.name not in fallen]
+
+
+async def _ready(work: Work, nodes: list[Node]) -> None:
+    await work.record.move(
+        [node.to(NodeState.READY) for node in nodes], "node registered", work.operation.id
+    )
+
+
+def _late(work: Work) -> str:
+    return (
+        f"it did not register within {work.parts.spec.timing.start:.0f} s; "
+        "look at its boot log, then at timing.start"
+    )
+
+
+async def _dead(work: Work, joining: list[Node]) -> Fallen:
+    """Nodes whose instance died; a list that fails tells nothing."""
+    fallen = Fallen()
+    for provider, names in work.by_provider(node.name for node in joining):
+        try:
+            instances = await provider.list(work.cluster)
+        except CloudError:
+            continue
+        fallen |= decide.dead(work.record.of(names), instances)
+    return fallen

@@ -1,0 +1,37 @@
+"""The ground a cluster stands on: networks and directories, keys and programs."""
+
+from springtide.ports import CloudError
+from springtide.steps.work import Fallen, Work
+
+
+class SiteError(Exception):
+    """The site cannot be made or removed; the operation stops and can be run again."""
+
+
+async def prepare_site(work: Work) -> Fallen:
+    """Each provider's site, and the keys that nodes need when they boot."""
+    parts = work.parts
+    try:
+        sites = [await provider.prepare(work.cluster) for provider in parts.distinct_providers()]
+    except CloudError as error:
+        raise SiteError(str(error)) from error
+    await parts.keep_site(sites[0])
+    await parts.configurator.prepare(sites[0])
+    return {}
+
+
+async def configure_software(work: Work) -> Fallen:
+    """The programs that the batch system calls."""
+    await work.parts.configurator.install()
+    return {}
+
+
+async def remove_site(work: Work) -> Fallen:
+    """Stop the batch system we started, then remove all that carries the cluster's tag."""
+    await work.parts.batch.stop()
+    try:
+        for provider in work.parts.distinct_providers():
+            await provider.remove(work.cluster)
+    except CloudError as error:
+        raise SiteError(f"{error}; run `tide destroy` again to go on") from error
+    return {}

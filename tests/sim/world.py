@@ -1,0 +1,234 @@
+"""A fake cloud and a fake batch system with the real daemon between them, on virtual time.
+
+`Life` is one run of the daemon: it can be killed at any of its await points, after which none of
+its tasks ever runs again and nothing it holds can reach the world.
+"""
+
+import asyncio
+import collections.abc
+from collections.abc import AsyncIterator, Coroutine, Generator, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from types import TracebackType
+from typing import Any, cast
+
+from springtide.batch.fake import FakeBatch, Timing
+from springtide.daemon import Daemon
+from springtide.layout import Layout
+from springtide.model import Node, Request
+from springtide.ports import BatchSystem, InstanceState, Job, Site, Unavailable
+from springtide.providers.fake import FakeCloud, FakeProvider, Faults
+from springtide.record import Record
+from springtide.spec import Cluster, parse
+from springtide.steps import Parts
+from springtide.store import SqliteStore
+from springtide.store.sqlite import connect
+
+SPEC = """
+cluster: sim
+batch: {{kind: fake}}
+provider: {{kind: fake}}
+groups: {{general: {{nodes: "c[1-{nodes}]"}}}}
+timing: {{start: 120s, stop: 120s, lock: {lock}, gather: 20ms}}
+"""
+
+
+class Life:
+    """How many await points the daemon's tasks have passed, and at which one it dies."""
+
+    def __init__(self, dies_at: int | None = None) -> None:
+        self.dies_at = dies_at
+        self.passed = 0
+        self.over = asyncio.Event()
+        self.buried = False
+        """Nothing it holds can reach the world any more: its tasks may unwind."""
+
+    @property
+    def frozen(self) -> bool:
+        return self.over.is_set() and not self.buried
+
+    def step(self) -> None:
+        self.passed += 1
+        if self.passed == self.dies_at:
+            self.over.set()
+
+
+LIFE: ContextVar[Life | None] = ContextVar("life", default=None)
+
+
+class Mortal(collections.abc.Coroutine[Any, Any, Any]):
+    """A coroutine of the daemon: frozen for ever once its life is over."""
+
+    def __init__(self, body: Coroutine[Any, Any, Any], life: Life) -> None:
+        self._body = body
+        self._life = life
+
+    def send(self, value: Any) -> Any:
+        self._life.step()
+        if self._life.frozen:
+            never = asyncio.get_running_loop().create_future()
+            never._asyncio_future_blocking = True
+            return never
+        return self._body.send(value)
+
+    def throw(
+        self,
+        kind: Any,
+        value: BaseException | object = None,
+        traceback: TracebackType | None = None,
+    ) -> Any:
+        return self._body.throw(kind)
+
+    def close(self) -> None:
+        self._body.close()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        raise NotImplementedError
+
+
+def _factory(
+    loop: asyncio.AbstractEventLoop, body: Any, **options: Any
+) -> "asyncio.Task[Any]":
+    life = LIFE.get()
+    return asyncio.Task(body if life is None else Mortal(body, life), loop=loop, **options)
+
+
+class Line:
+    """The daemon's line to the batch system, which is cut when it dies."""
+
+    def __init__(self, batch: FakeBatch) -> None:
+        self._batch = batch
+        self.cut = False
+
+    def __getattr__(self, name: str) -> Any:
+        if self.cut:
+            raise Unavailable("the daemon is dead")
+        return getattr(self._batch, name)
+
+
+class SimConfigurator:
+    """Nodes of a fake cloud need nothing."""
+
+    async def prepare(self, site: Site) -> None: ...
+
+    async def install(self) -> None: ...
+
+    def user_data(self, node: Node, site: Site) -> str:
+        return ""
+
+
+class World:
+    """What outlives the daemon: cloud, batch system, the record's file, and spooled requests."""
+
+    def __init__(
+        self,
+        tmp_path: Path,
+        nodes: int = 3,
+        faults: Faults | None = None,
+        timing: Timing | None = None,
+        lock: str = "10m",
+    ) -> None:
+        self.spec: Cluster = parse(SPEC.format(nodes=nodes, lock=lock), "sim.yaml")
+        tmp_path.mkdir(exist_ok=True)
+        self.layout = Layout(tmp_path)
+        self.cloud = FakeCloud(faults or Faults(before_s=0.1, after_s=0.1, boot_s=5, delete_s=3))
+        self.batch = FakeBatch(
+            self.spec.managed,
+            self.cloud.node_at,
+            timing or Timing(latency_s=0.01, join_s=1, idle_s=5, suspend_timeout_s=30),
+        )
+        self.cloud.on_running.append(lambda i: self.batch.boot_seen(i.node))
+        self.cloud.on_stopped.append(
+            lambda i: self.batch.stop_seen(i.node, deleted=i.state is InstanceState.DELETING)
+        )
+        self.batch.on_resume.append(self._resume)
+        self.batch.on_suspend.append(lambda nodes: self._call("suspend", nodes, ()))
+        self.batch.on_resume_fail.append(lambda nodes: self._call("resume-fail", nodes, ()))
+        self.spool: dict[str, Request] = {}
+        self.daemon: Daemon | None = None
+        self._requests = 0
+        self._hooks: set[asyncio.Task[None]] = set()
+        asyncio.get_running_loop().set_task_factory(_factory)
+
+    def _resume(self, nodes: Sequence[str], jobs: Sequence[Job]) -> None:
+        self._call("resume", nodes, tuple(job.id for job in jobs))
+
+    def _call(self, program: str, nodes: Sequence[str], jobs: tuple[str, ...]) -> None:
+        """As the hook does: the request is kept until a daemon has taken it."""
+        self._requests += 1
+        now = asyncio.get_running_loop().time()
+        request = Request(f"r{self._requests:05}", program, tuple(nodes), now, jobs)
+        self.spool[request.id] = request
+        if self.daemon is not None:
+            self._hand_over(self.daemon, request)
+
+    def _hand_over(self, daemon: Daemon, request: Request) -> None:
+        async def hook() -> None:
+            await daemon.receive(request)
+            self.spool.pop(request.id, None)
+
+        token = LIFE.set(self._life)
+        task = asyncio.get_running_loop().create_task(hook())
+        LIFE.reset(token)
+        self._hooks.add(task)
+        task.add_done_callback(self._hooks.discard)
+
+    @asynccontextmanager
+    async def living(self, life: Life) -> AsyncIterator[Daemon]:
+        """One run of the daemon; the block ends with its death or with a clean stop."""
+        db = connect(self.layout.record)
+        db.execute("PRAGMA synchronous = OFF")
+        provider, line = FakeProvider(self.cloud), Line(self.batch)
+        parts = Parts(
+            spec=self.spec,
+            record=Record(SqliteStore(db), asyncio.get_running_loop().time),
+            providers={"general": provider},
+            home=provider,
+            batch=cast(BatchSystem, line),
+            configurator=SimConfigurator(),
+            site=Site("10.64.0.1"),
+        )
+        await parts.record.store.put("site", '{"control_address": "10.64.0.1", "facts": {}}')
+        self._life = life
+        daemon = Daemon(parts, self.layout)
+        runs, stop = asyncio.Event(), asyncio.Event()
+
+        async def run() -> None:
+            async with daemon.running():
+                runs.set()
+                await stop.wait()
+
+        token = LIFE.set(life)
+        task = asyncio.get_running_loop().create_task(run())
+        LIFE.reset(token)
+        await _first(runs.wait(), life.over.wait())
+        self.daemon = daemon
+        for request in list(self.spool.values()):
+            self._hand_over(daemon, request)
+        try:
+            yield daemon
+        finally:
+            self.daemon = None
+            if not life.over.is_set():
+                stop.set()
+                await task
+            db.close()
+            provider.sever()
+            line.cut = life.buried = True
+            await _bury()
+
+
+async def _bury() -> None:
+    """Unwind what is left of a life; its world is out of reach."""
+    while left := asyncio.all_tasks() - {asyncio.current_task()}:
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left, timeout=1)
+
+
+async def _first(*waits: Coroutine[Any, Any, Any]) -> None:
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
