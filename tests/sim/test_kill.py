@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.sim.world import Life, World
 
 from springtide.model import NodeState
+from tests.sim.world import Life, World
 
 pytestmark = pytest.mark.looptime
 

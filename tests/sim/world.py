@@ -87,9 +87,7 @@ class Mortal(collections.abc.Coroutine[Any, Any, Any]):
         raise NotImplementedError
 
 
-def _factory(
-    loop: asyncio.AbstractEventLoop, body: Any, **options: Any
-) -> "asyncio.Task[Any]":
+def _factory(loop: asyncio.AbstractEventLoop, body: Any, **options: Any) -> "asyncio.Task[Any]":
     life = LIFE.get()
     return asyncio.Task(body if life is None else Mortal(body, life), loop=loop, **options)
 
@@ -128,8 +126,9 @@ class World:
         faults: Faults | None = None,
         timing: Timing | None = None,
         lock: str = "10m",
+        text: str | None = None,
     ) -> None:
-        self.spec: Cluster = parse(SPEC.format(nodes=nodes, lock=lock), "sim.yaml")
+        self.spec: Cluster = parse(text or SPEC.format(nodes=nodes, lock=lock), "sim.yaml")
         tmp_path.mkdir(exist_ok=True)
         self.layout = Layout(tmp_path)
         self.cloud = FakeCloud(faults or Faults(before_s=0.1, after_s=0.1, boot_s=5, delete_s=3))
@@ -212,7 +211,7 @@ class World:
             self.daemon = None
             if not life.over.is_set():
                 stop.set()
-                await task
+                await _first(asyncio.wait([task]), life.over.wait())
             db.close()
             provider.sever()
             line.cut = life.buried = True
