@@ -1,0 +1,1 @@
+"""What `make bench` measures; a module for each subject, each with a `run()`."""
