@@ -1,0 +1,265 @@
+"""What every provider must do, as tests. A provider's own test module subclasses `Conformance`
+and gives a fixture `world`; time is the event loop's, so a virtual clock will do.
+
+    class TestFake(Conformance):
+        @pytest.fixture
+        async def world(self): ...
+            yield World(open=…, spoil=…)
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from springtide.ports import (
+    CloudError,
+    Instance,
+    InstanceState,
+    Launch,
+    Provider,
+    Rejected,
+    Transient,
+)
+
+LIMIT_S = 60.0
+BLUE, GREEN = f"blue-{os.getpid()}", f"green-{os.getpid()}"
+"""Names of our own, for runs side by side on one machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The place the provider works on. It outlives every client of it."""
+
+    open: Callable[[str], Provider]
+    """A new client for the cluster of that name, as a daemon that starts makes one."""
+    spoil: Callable[[Launch], Launch]
+    """The launch, such that the provider rejects it."""
+    image: str = "host"
+    flavor: str = "default"
+
+
+class Conformance:
+    """The contract of `ports.Provider`."""
+
+    async def test_each_node_gets_an_instance_of_its_own(self, world: World) -> None:
+        provider = await prepared(world, BLUE)
+        launches = [launch(world, BLUE, f"n{i}") for i in range(4)]
+        made = instances(await provider.create(launches))
+        assert {one.node for one in made} == {"n0", "n1", "n2", "n3"}
+        assert {(one.cluster, one.generation) for one in made} == {(BLUE, 1)}
+        assert len({one.id for one in made}) == 4
+        listed = await running(provider, BLUE, 4)
+        assert {one.id for one in listed} == {one.id for one in made}
+        assert {(one.image, one.flavor) for one in listed} == {(world.image, world.flavor)}
+
+    async def test_addresses_are_unique(self, world: World) -> None:
+        provider = await prepared(world, BLUE)
+        await provider.create([launch(world, BLUE, f"n{i}") for i in range(5)])
+        addresses = {one.address for one in await running(provider, BLUE, 5)}
+        assert None not in addresses
+        assert len(addresses) == 5
+
+    async def test_one_refused_node_does_not_stop_the_others(self, world: World) -> None:
+        provider = await prepared(world, BLUE)
+        launches = [launch(world, BLUE, f"n{i}") for i in range(4)]
+        launches[2] = world.spoil(launches[2])
+        answers = await provider.create(launches)
+        assert isinstance(answers["n2"], Rejected)
+        assert str(answers["n2"])
+        assert len(instances(answers)) == 3
+        assert {one.node for one in await running(provider, BLUE, 3)} == {"n0", "n1", "n3"}
+
+    async def test_no_launches_make_no_instances(self, world: World) -> None:
+        provider = await prepared(world, BLUE)
+        assert await provider.create([]) == {}
+        assert await provider.delete([]) == {}
+        assert await provider.list(BLUE) == []
+
+    async def test_the_same_launch_again_makes_no_second_one(self, world: World) -> None:
+        provider = await prepared(world, BLUE)
+        wanted = [launch(world, BLUE, "n0"), launch(world, BLUE, "n1")]
+        first = instances(await provider.create(wanted))
+        again = instances(await provider.create(wanted))
+        assert [key(one) for one in first] == [key(one) for one in again]
+        assert len(await running(provider, BLUE, 2)) == 2
+
+    async def test_the_same_launch_at_once_makes_no_second_one(self, world: World) -> None:
+        provider = await prepared(world, BLUE)
+        wanted = [launch(world, BLUE, "n0")]
+        answers = await asyncio.gather(*(provider.create(wanted) for _ in range(4)))
+        assert len({key(one) for answer in answers for one in instances(answer)}) == 1
+        assert len(await running(provider, BLUE, 1)) == 1
+
+    async def test_another_client_finds_the_instances(self, world: World) -> None:
+        provider = await prepared(world, BLUE)
+        made = instances(await provider.create([launch(world, BLUE, "n0")]))
+        await provider.close()
+        other = world.open(BLUE)
+        assert [key(one) for one in await running(other, BLUE, 1)] == [key(one) for one in made]
+        assert instances(await other.create([launch(world, BLUE, "n0")]))[0].id == made[0].id
+        await delete_until_gone(other, BLUE)
+        await other.close()
+
+    async def test_deleted_instances_go_and_the_others_stay(self, world: World) -> None:
+        provider = await prepared(world, BLUE)
+        await provider.create([launch(world, BLUE, f"n{i}") for i in range(3)])
+        listed = await running(provider, BLUE, 3)
+        going = [one for one in listed if one.node != "n1"]
+        assert await provider.delete(going) == {}
+        (left,) = await until(provider, BLUE, lambda found: len(found) == 1)
+        assert (left.node, left.state) == ("n1", InstanceState.RUNNING)
+
+    async def test_deleting_twice_is_fine(self, world: World) -> None:
+        provider = await prepared(world, BLUE)
+        made = instances(await provider.create([launch(world, BLUE, "n0")]))
+        assert await provider.delete(made) == {}
+        assert await provider.delete(made) == {}
+        await delete_until_gone(provider, BLUE)
+        assert await provider.delete(made) == {}
+
+    async def test_deleting_what_never_was_is_fine(self, world: World) -> None:
+        provider = await prepared(world, BLUE)
+        made = instances(await provider.create([launch(world, BLUE, "n0")]))
+        ghost = replace(made[0], id=f"{BLUE}.ghost.1", node="ghost")
+        assert await provider.delete([ghost]) == {}
+        assert len(await running(provider, BLUE, 1)) == 1
+
+    async def test_a_new_generation_waits_until_the_old_instance_is_gone(
+        self, world: World
+    ) -> None:
+        provider = await prepared(world, BLUE)
+        old = instances(await provider.create([launch(world, BLUE, "n0", 1)]))
+        answer = (await provider.create([launch(world, BLUE, "n0", 2)]))["n0"]
+        assert isinstance(answer, Transient)
+        assert "still" in str(answer)
+        await delete_until_gone(provider, BLUE)
+        new = instances(await provider.create([launch(world, BLUE, "n0", 2)]))
+        assert new[0].generation == 2
+        assert new[0].id != old[0].id
+
+    async def test_a_late_delete_of_the_old_generation_spares_the_new(self, world: World) -> None:
+        provider = await prepared(world, BLUE)
+        old = instances(await provider.create([launch(world, BLUE, "n0", 1)]))
+        await delete_until_gone(provider, BLUE)
+        new = instances(await provider.create([launch(world, BLUE, "n0", 2)]))
+        assert await provider.delete(old) == {}
+        assert [one.id for one in await running(provider, BLUE, 1)] == [new[0].id]
+
+    async def test_clusters_with_the_same_node_names_do_not_touch_each_other(
+        self, world: World
+    ) -> None:
+        blue, green = await prepared(world, BLUE), await prepared(world, GREEN)
+        await blue.create([launch(world, BLUE, "n0"), launch(world, BLUE, "n1")])
+        await green.create([launch(world, GREEN, "n0"), launch(world, GREEN, "n1")])
+        greens = await running(green, GREEN, 2)
+        assert {one.cluster for one in await running(blue, BLUE, 2)} == {BLUE}
+        await delete_until_gone(blue, BLUE)
+        assert await green.list(GREEN) == greens
+        await blue.remove(BLUE)
+        assert await green.list(GREEN) == greens
+
+    async def test_preparing_twice_changes_nothing(self, world: World) -> None:
+        provider = world.open(BLUE)
+        site = await provider.prepare(BLUE)
+        assert site.control_address
+        await provider.create([launch(world, BLUE, "n0")])
+        before = await running(provider, BLUE, 1)
+        assert await provider.prepare(BLUE) == site
+        assert await provider.list(BLUE) == before
+
+    async def test_removing_the_site_removes_what_is_on_it(self, world: World) -> None:
+        provider = await prepared(world, BLUE)
+        await provider.create([launch(world, BLUE, f"n{i}") for i in range(3)])
+        await provider.remove(BLUE)
+        assert await provider.list(BLUE) == []
+        await provider.remove(BLUE)
+
+    async def test_a_removed_site_can_be_prepared_again(self, world: World) -> None:
+        provider = await prepared(world, BLUE)
+        await provider.remove(BLUE)
+        await provider.prepare(BLUE)
+        await provider.create([launch(world, BLUE, "n0")])
+        await running(provider, BLUE, 1)
+
+    async def test_removing_a_site_that_never_was_is_fine(self, world: World) -> None:
+        await world.open(BLUE).remove(BLUE)
+
+    async def test_a_cancelled_create_is_completed_by_the_next(self, world: World) -> None:
+        """Wherever it is interrupted: no instance is lost, none is made twice."""
+        provider = await prepared(world, BLUE)
+        for generation, pause_s in enumerate((0.0, 0.001, 0.01, 0.03), start=1):
+            launches = [launch(world, BLUE, f"n{i}", generation) for i in range(6)]
+            await cancelled_after(pause_s, provider.create(launches))
+            made = instances(await provider.create(launches))
+            assert len(made) == 6
+            listed = await running(provider, BLUE, 6)
+            assert {one.id for one in listed} == {one.id for one in made}
+            await delete_until_gone(provider, BLUE)
+
+    async def test_a_cancelled_delete_is_completed_by_the_next(self, world: World) -> None:
+        provider = await prepared(world, BLUE)
+        for generation, pause_s in enumerate((0.0, 0.001, 0.01), start=1):
+            launches = [launch(world, BLUE, f"n{i}", generation) for i in range(6)]
+            made = instances(await provider.create(launches))
+            await cancelled_after(pause_s, provider.delete(made))
+            await delete_until_gone(provider, BLUE)
+
+
+# For writing such tests
+
+
+def launch(world: World, cluster: str, node: str, generation: int = 1) -> Launch:
+    return Launch(cluster, node, generation, "general", world.image, world.flavor)
+
+
+async def prepared(world: World, cluster: str) -> Provider:
+    provider = world.open(cluster)
+    await provider.prepare(cluster)
+    return provider
+
+
+def instances(answers: Mapping[str, Instance | CloudError]) -> list[Instance]:
+    """Those of the answers that are instances, by node."""
+    made = [answer for answer in answers.values() if isinstance(answer, Instance)]
+    return sorted(made, key=lambda one: one.node)
+
+
+def key(one: Instance) -> tuple[str, str, int, str | None]:
+    return one.id, one.node, one.generation, one.address
+
+
+async def until(
+    provider: Provider, cluster: str, holds: Callable[[Sequence[Instance]], bool]
+) -> Sequence[Instance]:
+    """The list, once the condition holds for it."""
+    end = asyncio.get_running_loop().time() + LIMIT_S
+    while not holds(found := await provider.list(cluster)):
+        assert asyncio.get_running_loop().time() < end, f"still {found} after {LIMIT_S:.0f} s"
+        await asyncio.sleep(0.02)
+    return found
+
+
+async def running(provider: Provider, cluster: str, count: int) -> Sequence[Instance]:
+    """The list, once that many run and nothing else is there."""
+    states = [InstanceState.RUNNING] * count
+    return await until(provider, cluster, lambda found: [one.state for one in found] == states)
+
+
+async def delete_until_gone(provider: Provider, cluster: str) -> None:
+    end = asyncio.get_running_loop().time() + LIMIT_S
+    while found := await provider.list(cluster):
+        assert asyncio.get_running_loop().time() < end, f"still {found} after {LIMIT_S:.0f} s"
+        await provider.delete(found)
+        await asyncio.sleep(0.02)
+
+
+async def cancelled_after(pause_s: float, doing: Coroutine[Any, Any, object]) -> None:
+    """Begin it and cancel it after a while, if it is not done by then."""
+    task = asyncio.create_task(doing)
+    await asyncio.wait([task], timeout=pause_s)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
