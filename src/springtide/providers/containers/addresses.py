@@ -1,0 +1,54 @@
+"""Addresses of nodes. Each in use is a symbolic link `addresses/ADDRESS` to its node's name.
+
+Making a link succeeds for one caller only, in whatever thread or process.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from ipaddress import IPv4Address, IPv4Network
+from itertools import islice
+from pathlib import Path
+
+from springtide.ports import NoCapacity
+
+MOST_PORTS = 1023
+"""The kernel's limit on the ports of a bridge."""
+
+
+def links_in(directory: Path) -> Path:
+    return directory / "addresses"
+
+
+def free_addresses(directory: Path, subnet: IPv4Network) -> Iterator[IPv4Address]:
+    """The free ones, lowest first; the first of the subnet is the bridge's."""
+    taken = {path.name for path in links_in(directory).iterdir()}
+    if len(taken) >= MOST_PORTS:
+        raise NoCapacity(
+            f"this machine's bridge has {MOST_PORTS} nodes, which is all the kernel lets it have"
+        )
+    yield from (one for one in islice(subnet.hosts(), 1, None) if str(one) not in taken)
+    raise NoCapacity(f"no free address is left in {subnet}: {len(taken)} nodes have one")
+
+
+def take(directory: Path, address: str, node: str) -> bool:
+    """True if the address is the node's, from now on or already."""
+    link = links_in(directory) / address
+    try:
+        link.symlink_to(node)
+    except FileExistsError:
+        return _owner(link) == node
+    return True
+
+
+def give_up(directory: Path, address: str, node: str) -> None:
+    link = links_in(directory) / address
+    if _owner(link) == node:
+        with suppress(FileNotFoundError):
+            link.unlink()
+
+
+def _owner(link: Path) -> str | None:
+    try:
+        return str(link.readlink())
+    except FileNotFoundError:
+        return None

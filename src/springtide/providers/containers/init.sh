@@ -1,0 +1,56 @@
+#!/bin/sh
+# PID 1 of a node. The provider starts it in new net, mount, uts, pid and ipc namespaces, in the
+# node's directory, with the host's network namespace as stdin, a pipe to the provider as
+# stdout and boot.log as stderr. Each program costs a millisecond, so few are run.
+# usage: init.sh "NAMES OF THE CONTROL HOST"
+set -eu
+
+# First of all it says who it is, with the host's pid. Only one can: `process` is the claim on
+# this node. Whoever deletes it claims it too, and then nothing starts here any more.
+set -C
+exec 4>process
+set +C
+read -r boot </proc/sys/kernel/random/boot_id
+read -r stat </proc/self/stat
+echo "$boot $stat" >&4
+
+echo "$TIDE_NODE" >/proc/sys/kernel/hostname
+if [ -e /proc/sys/net/ipv6/conf/default/disable_ipv6 ]; then
+    echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6
+fi
+
+# The cable is made on the host's side, where this process is netns 1.
+exec 3<&0 </dev/null
+{
+    nsenter --net=/proc/self/fd/3 ip -batch host.links
+    ip -batch node.links
+} &
+mount -n -a -T fstab
+wait $!
+exec 3<&-
+
+cd rw/root
+pivot_root . sys
+umount -n -l /sys
+cd /
+unset OLDPWD
+exec </dev/null
+
+printf '127.0.0.1 localhost\n%s %s\n%s %s\n' \
+    "$TIDE_ADDRESS" "$TIDE_NODE" "$TIDE_CONTROL_ADDRESS" "$1" >/etc/hosts
+printf '%s: files\n' passwd group shadow hosts >/etc/nsswitch.conf
+
+# The provider may be gone; the node goes on without it.
+echo ready >&4
+exec 4>&-
+trap '' PIPE
+echo ready || :
+trap - PIPE
+exec >&2
+
+sh /run/tide/boot || {
+    echo "the boot script ended with status $?"
+    exit 1
+}
+# It reaps orphans while it waits.
+while sleep 86400; do :; done

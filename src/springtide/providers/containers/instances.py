@@ -1,0 +1,187 @@
+"""What is known of an instance: its intent on disk, its process, and the state they amount to.
+
+An instance is a directory `instances/NODE`. `instance.json` is there before anything else;
+`process` is written by the instance's own first process; `deleting` once it has to go.
+"""
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from springtide.ports import Instance, InstanceState, Launch, Rejected
+from springtide.providers.containers.files import replace_text
+
+START_LIMIT_S = 30.0
+"""A start that takes longer has failed."""
+
+CLAIM_LIMIT_S = 1.0
+"""Between making the file `process` and filling it; who takes longer is dead."""
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_STARTED = 19  # field 22 of /proc/PID/stat, counted from the state after the name
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """The first process of an instance; pids are used again, so its start belongs to it."""
+
+    boot: str
+    pid: int
+    started: int
+    ready: bool
+
+
+def homes(directory: Path) -> Path:
+    return directory / "instances"
+
+
+def instance_id(cluster: str, node: str, generation: int) -> str:
+    return f"{cluster}.{node}.{generation}"
+
+
+def intend(launch: Launch, address: str, now: float) -> Instance:
+    return Instance(
+        id=instance_id(launch.cluster, launch.node, launch.generation),
+        cluster=launch.cluster,
+        node=launch.node,
+        generation=launch.generation,
+        state=InstanceState.PENDING,
+        address=address,
+        image=launch.image,
+        flavor=launch.flavor,
+        zone=launch.zone,
+        created_at=now,
+    )
+
+
+# Files
+
+
+def write_intent(home: Path, instance: Instance) -> None:
+    replace_text(home / "instance.json", json.dumps(asdict(instance)))
+
+
+def read_intent(home: Path) -> Instance | None:
+    path = home / "instance.json"
+    try:
+        data = json.loads(path.read_text())
+        return Instance(**data | {"state": InstanceState(data["state"])})
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise Rejected(f"{path} is damaged ({error}): restore or remove its directory") from None
+
+
+def has_intent(home: Path) -> bool:
+    return (home / "instance.json").exists()
+
+
+def mark_deleting(home: Path) -> None:
+    (home / "deleting").touch()
+
+
+def is_deleting(home: Path) -> bool:
+    return (home / "deleting").exists()
+
+
+def read_process(home: Path) -> Process | None:
+    """None if none began here, or it has not said yet who it is."""
+    try:
+        return parse_process((home / "process").read_text())
+    except FileNotFoundError:
+        return None
+
+
+def has_process(home: Path) -> bool:
+    """A process began here, or somebody claimed the node so that none does."""
+    return (home / "process").exists()
+
+
+def await_process(home: Path) -> Process | None:
+    """As `read_process`, but one that has begun to say who it is may finish."""
+    end = time.monotonic() + CLAIM_LIMIT_S
+    while has_process(home):
+        if (found := read_process(home)) or time.monotonic() > end:
+            return found
+        time.sleep(0.002)
+    return None
+
+
+def parse_process(text: str) -> Process | None:
+    lines = text.splitlines()
+    boot, space, stat = lines[0].partition(" ") if lines else ("", "", "")
+    if not space or not text.endswith("\n"):
+        return None
+    pid, _, started = parse_stat(stat)
+    return Process(boot, pid, started, ready="ready" in lines[1:])
+
+
+def parse_stat(line: str) -> tuple[int, str, int]:
+    """Pid, state and start of a process; its name may hold anything, so look behind it."""
+    head, _, rest = line.rpartition(")")
+    fields = rest.split()
+    return int(head.partition(" ")[0]), fields[0], int(fields[_STARTED])
+
+
+# The world
+
+
+def is_alive(process: Process) -> bool:
+    """A zombie is dead, and so is whoever else got the pid since."""
+    if process.boot != _BOOT_ID.read_text().strip():
+        return False
+    try:
+        _, state, started = parse_stat(Path(f"/proc/{process.pid}/stat").read_text())
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return started == process.started and state not in "ZX"
+
+
+def open_process(process: Process) -> int | None:
+    """A descriptor that stays this process whatever becomes of its pid; None if it is dead."""
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return None
+    if is_alive(process):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def observe(home: Path, now: float) -> Instance | None:
+    """The instance as it is now; its intent goes first, so if that stayed the rest was whole."""
+    intent = read_intent(home)
+    if intent is None:
+        return None
+    process = read_process(home)
+    alive = process is not None and is_alive(process)
+    young = now - intent.created_at < START_LIMIT_S
+    state = decide_state(process, alive, young, is_deleting(home))
+    return replace(intent, state=state) if has_intent(home) else None
+
+
+def decide_state(
+    process: Process | None, alive: bool, young: bool, deleting: bool
+) -> InstanceState:
+    if deleting:
+        return InstanceState.DELETING
+    if process and alive and process.ready:
+        return InstanceState.RUNNING
+    if young and (process is None or alive):
+        return InstanceState.PENDING
+    return InstanceState.BROKEN
+
+
+def observe_all(directory: Path, cluster: str, now: float) -> Sequence[Instance]:
+    found = []
+    with suppress(FileNotFoundError):
+        for home in sorted(homes(directory).iterdir()):
+            instance = observe(home, now)
+            if instance and instance.cluster == cluster:
+                found.append(instance)
+    return found
