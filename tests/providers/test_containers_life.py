@@ -1,0 +1,203 @@
+"""How nodes in containers live and die, and what a crash of the daemon leaves of them."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from springtide.ports import Instance, InstanceState
+from springtide.providers.containers import links
+from springtide.providers.containers.instances import intend, write_intent
+from springtide.providers.containers.site import read_ground
+from tests.providers.conformance import BLUE, delete_until_gone, instances, running, until
+from tests.providers.machine import (
+    Machine,
+    error_of,
+    eventually,
+    launch,
+    nodes,
+    process_of,
+    processes,
+)
+
+pytestmark = pytest.mark.real
+
+
+async def test_a_node_goes_on_after_its_boot_script(machine: Machine) -> None:
+    """It reaps what the script left behind, and runs until it is deleted."""
+    containers = await machine.prepared()
+    flag = machine.shared / "flag"
+    script = f"for i in 1 2 3; do (sleep 0.0$i; : >{flag}$i) & done\n"
+    await containers.create([launch("n0", script)])
+    await eventually(lambda: all(Path(f"{flag}{i}").exists() for i in (1, 2, 3)))
+    pid = process_of(machine)
+    await eventually(lambda: "sleep" in children_of(pid) and "Z" not in children_of(pid))
+    assert len(await running(containers, BLUE, 1)) == 1
+
+
+def children_of(pid: int) -> list[str]:
+    """The names of its children, and their states."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    stats = [Path(f"/proc/{child}/stat").read_text() for child in children]
+    return [word for stat in stats for word in (stat.split()[1].strip("()"), stat.split()[2])]
+
+
+async def test_a_node_whose_boot_script_fails_is_broken(machine: Machine) -> None:
+    containers = await machine.prepared()
+    await containers.create([launch("n0", "echo no munge key here; exit 3\n")])
+    (found,) = await until(containers, BLUE, lambda all: all[0].state is InstanceState.BROKEN)
+    log = (machine.directory(BLUE) / "instances/n0/boot.log").read_text()
+    assert log == "no munge key here\nthe boot script ended with status 3\n"
+    assert (await containers.create([launch("n0")]))["n0"] == found
+    assert await containers.delete([found]) == {}
+    assert await containers.list(BLUE) == []
+
+
+async def test_a_node_that_is_killed_is_broken_and_loses_all_its_processes(
+    machine: Machine,
+) -> None:
+    containers = await machine.prepared()
+    await containers.create([launch("n0", "sleep 1000 & sleep 1000")])
+    os.kill(process_of(machine), signal.SIGKILL)
+    await until(containers, BLUE, lambda all: all[0].state is InstanceState.BROKEN)
+    await eventually(lambda: processes(BLUE) == [])
+
+
+async def test_delete_returns_when_all_is_gone(machine: Machine) -> None:
+    containers = await machine.prepared()
+    made = instances(await containers.create([launch(node) for node in nodes(8)]))
+    pids = [process_of(machine, node) for node in nodes(8)]
+    assert await containers.delete(made) == {}
+    assert await containers.list(BLUE) == []
+    assert links.ports(links.bridge_name(BLUE)) == []
+    assert list((machine.directory(BLUE) / "instances").iterdir()) == []
+    assert list((machine.directory(BLUE) / "addresses").iterdir()) == []
+    await eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+
+
+async def test_a_freed_address_is_given_again(machine: Machine) -> None:
+    containers = await machine.prepared()
+    made = instances(await containers.create([launch(node) for node in nodes(3)]))
+    assert await containers.delete(made[1:2]) == {}
+    (new,) = instances(await containers.create([launch("n7")]))
+    assert new.address == made[1].address
+
+
+async def test_a_pid_that_went_to_another_process_is_not_killed(machine: Machine) -> None:
+    containers = await machine.prepared()
+    await containers.create([launch()])
+    home = machine.directory(BLUE) / "instances/n0"
+    old = process_of(machine)
+    stranger = await asyncio.create_subprocess_exec("sleep", "1000")
+    try:
+        text = (home / "process").read_text()
+        (home / "process").write_text(text.replace(f" {old} ", f" {stranger.pid} ", 1))
+        (found,) = await containers.list(BLUE)
+        assert found.state is InstanceState.BROKEN
+        assert await containers.delete([found]) == {}
+        assert stranger.returncode is None
+    finally:
+        os.kill(old, signal.SIGKILL)
+        stranger.kill()
+        await stranger.wait()
+
+
+# Crashes
+
+
+async def test_an_intent_without_a_process_is_launched_by_the_next_create(
+    machine: Machine,
+) -> None:
+    containers = await machine.prepared()
+    intent = plant_intent(machine, created_at=0.0)
+    (found,) = await containers.list(BLUE)
+    assert found.state is InstanceState.BROKEN
+    (made,) = instances(await containers.create([launch()]))
+    assert (made.id, made.address) == (intent.id, intent.address)
+    assert made.state is InstanceState.RUNNING
+
+
+async def test_an_intent_without_a_process_can_be_deleted(machine: Machine) -> None:
+    containers = await machine.prepared()
+    plant_intent(machine, created_at=2e9)
+    (found,) = await containers.list(BLUE)
+    assert found.state is InstanceState.PENDING
+    assert await containers.delete([found]) == {}
+    assert await containers.list(BLUE) == []
+
+
+def plant_intent(machine: Machine, created_at: float) -> Instance:
+    """What a daemon leaves that is killed before it starts the node."""
+    home = machine.directory(BLUE) / "instances/n0"
+    home.mkdir()
+    ground = read_ground(machine.directory(BLUE))
+    assert ground
+    intent = intend(launch(), str(ground.subnet[-2]), created_at)
+    write_intent(home, intent)
+    return intent
+
+
+async def test_a_start_that_was_killed_in_the_middle_is_made_again(machine: Machine) -> None:
+    containers = await machine.prepared()
+    (first,) = instances(await containers.create([launch()]))
+    home = machine.directory(BLUE) / "instances/n0"
+    os.kill(process_of(machine), signal.SIGKILL)
+    await until(containers, BLUE, lambda all: all[0].state is InstanceState.BROKEN)
+    text = (home / "process").read_text()
+    (home / "process").write_text(text.removesuffix("ready\n"))
+    (again,) = instances(await containers.create([launch()]))
+    assert (again.state, again.address) == (InstanceState.RUNNING, first.address)
+
+
+async def test_an_interrupted_delete_is_shown_and_completed(machine: Machine) -> None:
+    containers = await machine.prepared()
+    (made,) = instances(await containers.create([launch()]))
+    (machine.directory(BLUE) / "instances/n0/deleting").touch()
+    (found,) = await containers.list(BLUE)
+    assert found.state is InstanceState.DELETING
+    assert "still terminating" in str(await error_of(containers, launch()))
+    assert await containers.delete([made]) == {}
+    assert await containers.list(BLUE) == []
+
+
+DAEMON = """
+import asyncio, sys
+from pathlib import Path
+from springtide.ports import Launch
+from springtide.providers.containers import Containers
+
+async def main(directory, cluster):
+    containers = Containers(Path(directory), {}, [], [], None)
+    print("begun", flush=True)
+    await containers.create([
+        Launch(cluster, f"n{i}", 1, "general", "host", "default", user_data="exec sleep 1000")
+        for i in range(8)
+    ])
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.004, 0.012, 0.03, 0.06, 0.1])
+async def test_a_daemon_killed_while_creating_loses_and_doubles_nothing(
+    machine: Machine, after_s: float
+) -> None:
+    containers = await machine.prepared()
+    arguments = [sys.executable, "-c", DAEMON, str(machine.directory(BLUE)), BLUE]
+    daemon = await asyncio.create_subprocess_exec(*arguments, stdout=subprocess.PIPE)
+    assert daemon.stdout
+    await daemon.stdout.readline()
+    await asyncio.sleep(after_s)
+    with suppress(ProcessLookupError):  # it was done already
+        daemon.kill()
+    await daemon.wait()
+    answers = await containers.create([launch(node) for node in nodes(8)])
+    assert len(instances(answers)) == 8, answers
+    assert len({one.address for one in await running(containers, BLUE, 8)}) == 8
+    await eventually(lambda: len(processes(BLUE)) == 3 * 8)
+    await delete_until_gone(containers, BLUE)

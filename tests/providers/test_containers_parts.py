@@ -1,0 +1,113 @@
+"""The pure parts of the containers provider, which need no root."""
+
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+
+import pytest
+
+from springtide.ports import InstanceState, Rejected
+from springtide.providers.containers.instances import (
+    Process,
+    decide_state,
+    parse_process,
+    parse_stat,
+)
+from springtide.providers.containers.links import (
+    Used,
+    bridge_name,
+    hardware_address,
+    parse_addresses,
+    port_name,
+)
+from springtide.providers.containers.mounts import Entry, inside, render_fstab
+from springtide.providers.containers.site import decide_subnet, parse_remark, render_remark
+
+STAT = "4711 (a) b (c) S 1 4711 4711 0 -1 4194560 77 0 0 0 0 0 0 0 20 0 1 0 135929 2654208 387"
+
+
+def test_link_names_are_short_and_differ_by_cluster_and_node() -> None:
+    names = [bridge_name("blue"), port_name("blue", "n" * 63), port_name("green", "n" * 63)]
+    assert len(set(names)) == 3
+    assert max(map(len, names)) <= 15
+
+
+def test_a_hardware_address_is_local_and_follows_from_the_address() -> None:
+    assert hardware_address(IPv4Address("10.77.0.2")) == "02:54:0a:4d:00:02"
+
+
+def test_the_first_free_block_is_chosen() -> None:
+    used = [Used("tide-1", IPv4Network("10.77.0.0/20")), Used("eth0", IPv4Network("10.0.0.0/16"))]
+    assert decide_subnet(None, used) == IPv4Network("10.77.16.0/20")
+
+
+def test_a_pool_without_a_free_block_is_refused() -> None:
+    with pytest.raises(Rejected, match=r"provider\.subnet"):
+        decide_subnet(None, [Used("vpn0", IPv4Network("10.0.0.0/8"))])
+
+
+def test_a_subnet_without_room_for_a_node_is_refused() -> None:
+    with pytest.raises(Rejected, match="too small"):
+        decide_subnet(IPv4Network("10.9.0.0/31"), [])
+
+
+def test_addresses_are_read_with_the_networks_they_are_in() -> None:
+    text = """[{}, {"ifname": "lo", "addr_info": [{"local": "127.0.0.1", "prefixlen": 8}]}]"""
+    assert parse_addresses(text) == [Used("lo", IPv4Network("127.0.0.0/8"))]
+
+
+def test_a_remark_is_read_as_it_was_written() -> None:
+    assert parse_remark(render_remark("blue", (1, 2, 3))) == (1, 2, 3)
+    assert parse_remark("somebody's bridge") == ()
+
+
+def test_a_process_is_read_whatever_its_name() -> None:
+    assert parse_stat(STAT) == (4711, "S", 135929)
+    assert parse_process(f"boot-id {STAT}\nready\n") == Process("boot-id", 4711, 135929, True)
+    assert parse_process(f"boot-id {STAT}\n") == Process("boot-id", 4711, 135929, False)
+
+
+def test_a_process_that_has_not_finished_saying_who_it_is_is_unknown() -> None:
+    assert parse_process("") is None
+    assert parse_process("boot-id 4711 (sh) S 1") is None
+
+
+@pytest.mark.parametrize(
+    ("process", "alive", "young", "deleting", "state"),
+    [
+        (None, False, True, False, InstanceState.PENDING),
+        (None, False, False, False, InstanceState.BROKEN),
+        ("starting", True, True, False, InstanceState.PENDING),
+        ("starting", True, False, False, InstanceState.BROKEN),
+        ("starting", False, True, False, InstanceState.BROKEN),
+        ("ready", True, True, False, InstanceState.RUNNING),
+        ("ready", True, False, False, InstanceState.RUNNING),
+        ("ready", False, True, False, InstanceState.BROKEN),
+        ("ready", True, False, True, InstanceState.DELETING),
+        (None, False, False, True, InstanceState.DELETING),
+    ],
+)
+def test_the_state_follows_from_process_and_age(
+    process: str | None, alive: bool, young: bool, deleting: bool, state: InstanceState
+) -> None:
+    found = Process("boot-id", 1, 1, process == "ready") if process else None
+    assert decide_state(found, alive, young, deleting) is state
+
+
+def test_an_fstab_holds_paths_with_spaces() -> None:
+    entry = Entry("/a b", Path("/c\td\\e"), "none", "bind")
+    assert render_fstab(iter([entry])) == "/a\\040b /c\\011d\\134e none bind\n"
+
+
+def test_links_of_an_image_are_followed_within_it(tmp_path: Path) -> None:
+    (tmp_path / "usr/bin").mkdir(parents=True)
+    (tmp_path / "bin").symlink_to("usr/bin")
+    (tmp_path / "away").symlink_to("/bin/../../../etc")
+    assert inside(tmp_path, Path("/bin/sh")) == tmp_path / "usr/bin/sh"
+    assert inside(tmp_path, Path("/away/passwd")) == tmp_path / "etc/passwd"
+
+
+def test_links_that_go_in_circles_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(Rejected, match="too many symbolic links"):
+        inside(tmp_path, Path("/a/x"))
