@@ -117,9 +117,10 @@ async def test_an_intent_without_a_process_is_launched_by_the_next_create(
     intent = plant_intent(machine, created_at=0.0)
     (found,) = await containers.list(BLUE)
     assert found.state is InstanceState.BROKEN
-    (made,) = instances(await containers.create([launch()]))
+    (made,) = instances(await containers.create([launch(flavor="large")]))
     assert (made.id, made.address) == (intent.id, intent.address)
-    assert made.state is InstanceState.RUNNING
+    assert (made.state, made.flavor) == (InstanceState.RUNNING, "large")
+    assert made.created_at > intent.created_at
 
 
 async def test_an_intent_without_a_process_can_be_deleted(machine: Machine) -> None:

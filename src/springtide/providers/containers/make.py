@@ -46,6 +46,8 @@ def make(directory: Path, ground: Ground, tree: Tree, launch: Launch) -> Instanc
         if not _is_settled(home):
             if began:
                 sweep(home, intent)
+            if known:
+                intent = _intend_again(home, intent, launch)
             _start(directory, home, Start(intent, ground, tree, launch.user_data))
         return observe(home, time.time()) or intent
 
@@ -95,6 +97,13 @@ def _ensure_address(
             if addresses.take(directory, str(address), launch.node):
                 return intent
     raise AssertionError("free_addresses ends by raising")
+
+
+def _intend_again(home: Path, known: Instance, launch: Launch) -> Instance:
+    """The launch may have another flavor by now; only the address stays."""
+    intent = intend(launch, known.address or "", time.time())
+    write_intent(home, intent)
+    return intent
 
 
 def _is_settled(home: Path) -> bool:
