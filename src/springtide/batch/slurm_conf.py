@@ -1,0 +1,302 @@
+"""slurm.conf, rendered from the spec: whole, or as the file that an existing one includes.
+
+Pure, but for the name of this machine. Called by `slurm`. The values are those measured to
+make a node usable soonest; `batch.parameters` of the spec adds to them and changes them.
+"""
+
+import socket
+from collections.abc import Iterable, Mapping
+from math import ceil
+from pathlib import Path
+
+from springtide.layout import Layout
+from springtide.nodeset import fold
+from springtide.ports import Site
+from springtide.spec import Cluster
+from springtide.spec.parts import Slurm
+
+Settings = dict[str, str]
+
+OLDEST = (22, 5)
+WIDEST_TREE = 65533
+CREDENTIALS_S = 10
+"""A job that is put back into the queue waits a second longer than this."""
+
+_LISTS = frozenset(
+    {
+        "communicationparameters",
+        "schedulerparameters",
+        "slurmctldparameters",
+        "slurmdparameters",
+    }
+)
+_SITE_LISTS = _LISTS | {"privatedata"}
+_REREAD = frozenset(
+    {
+        "partitionname",
+        "resumerate",
+        "resumetimeout",
+        "schedulerparameters",
+        "suspendexcnodes",
+        "suspendrate",
+        "suspendtime",
+        "suspendtimeout",
+    }
+)
+"""What a running slurmctld takes from `scontrol reconfigure`; for the rest it must restart."""
+
+
+class TooOldError(ValueError):
+    """This version of Slurm lacks what we need."""
+
+
+def render(cluster: Cluster, site: Site, *, state: Path, version: tuple[int, int]) -> str:
+    """The whole file, for a slurmctld of ours."""
+    check_version(version)
+    sections = {
+        "the cluster": _identity(cluster, site),
+        "files and credentials": _files(Layout(state)),
+        "power saving": _power_saving(cluster, Layout(state)),
+        "nodes and jobs": _nodes_and_jobs(),
+    }
+    return _document([*_with_parameters(cluster, sections), *_machines(cluster)])
+
+
+def render_include(
+    cluster: Cluster,
+    *,
+    state: Path,
+    version: tuple[int, int],
+    existing: Mapping[str, str] | None = None,
+    keep: Iterable[str] = (),
+) -> str:
+    """Only what an existing slurm.conf must include: power saving, our nodes and partitions.
+
+    `existing` are that file's own settings, whose lists are extended; `keep` are its nodes,
+    which must never be suspended.
+    """
+    check_version(version)
+    settings = _power_saving(cluster, Layout(state), keep)
+    lists = {k.lower(): v for k, v in (existing or {}).items() if k.lower() in _SITE_LISTS}
+    merged = {"power saving": _merged(settings, lists, _SITE_LISTS)}
+    return _document([*_with_parameters(cluster, merged), *_machines(cluster)])
+
+
+def _with_parameters(cluster: Cluster, sections: Mapping[str, Settings]) -> list[str]:
+    """The sections, changed by the spec's own parameters and followed by the rest of them."""
+    parameters = slurm_of(cluster).parameters
+    theirs = {key.lower(): value for key, value in parameters.items()}
+    known = {key.lower() for settings in sections.values() for key in settings}
+    others = {key: value for key, value in parameters.items() if key.lower() not in known}
+    merged = {title: _merged(ours, theirs, _LISTS) for title, ours in sections.items()}
+    return [
+        _section(title, ours) for title, ours in (merged | {"batch.parameters": others}).items()
+    ]
+
+
+def check_version(version: tuple[int, int]) -> None:
+    if version < OLDEST:
+        found, oldest = (f"{major}.{minor:02d}" for major, minor in (version, OLDEST))
+        raise TooOldError(f"Slurm {found} is too old; install Slurm {oldest} or newer")
+
+
+def control_host(cluster: Cluster) -> str:
+    """The control host's name: the spec's, or this machine's short one."""
+    return slurm_of(cluster).host or socket.gethostname().partition(".")[0]
+
+
+def hides_nodes(cluster: Cluster) -> bool:
+    """Whether Slurm shows no powered-down nodes, not even to root.
+
+    It does so without `cloud` in PrivateData. Then we take what it does not show to be
+    powered down, and cannot see if it is down or drained as well.
+    """
+    parameters = {key.lower(): value for key, value in slurm_of(cluster).parameters.items()}
+    shown = parameters.get("privatedata", "cloud").strip('"').lower()
+    return "cloud" not in shown.split(",")
+
+
+def slurm_of(cluster: Cluster) -> Slurm:
+    if isinstance(cluster.batch, Slurm):
+        return cluster.batch
+    raise TypeError(f"the batch system of {cluster.cluster} is {cluster.batch.kind}, not slurm")
+
+
+# Sections
+
+
+def _identity(cluster: Cluster, site: Site) -> Settings:
+    batch = slurm_of(cluster)
+    return {
+        "ClusterName": cluster.cluster,
+        "SlurmctldHost": f"{control_host(cluster)}({site.control_address})",
+        "SlurmctldPort": str(batch.port),
+        "SlurmdPort": str(batch.node_port),
+        "SlurmUser": batch.user,
+        # Listen on the control address alone, so that clusters can share a port.
+        "CommunicationParameters": "NoCtldInAddrAny",
+    }
+
+
+def _files(layout: Layout) -> Settings:
+    return {
+        "AuthType": "auth/munge",
+        "AuthInfo": f"socket={layout.munge_socket},cred_expire={CREDENTIALS_S}",
+        "StateSaveLocation": str(state_save(layout)),
+        "SlurmctldPidFile": str(state_save(layout) / "slurmctld.pid"),
+        "SlurmctldLogFile": str(slurmctld_log(layout)),
+        "SlurmdPidFile": "/run/slurmd.pid",
+        "SlurmdSpoolDir": "/var/spool/slurmd",
+    }
+
+
+def state_save(layout: Layout) -> Path:
+    return layout.state / "slurmctld"
+
+
+def slurmctld_log(layout: Layout) -> Path:
+    return layout.log / "slurmctld.log"
+
+
+def _power_saving(cluster: Cluster, layout: Layout, keep: Iterable[str] = ()) -> Settings:
+    batch, timing, programs = slurm_of(cluster), cluster.timing, layout.programs
+    settings = {
+        "ResumeProgram": str(programs / "resume"),
+        "SuspendProgram": str(programs / "suspend"),
+        "ResumeFailProgram": str(programs / "resume-fail"),
+        "RebootProgram": str(programs / "reboot"),
+        "PrologSlurmctld": str(programs / "prolog"),
+        "ResumeTimeout": _seconds(timing.start),
+        "SuspendTimeout": _seconds(timing.stop),
+        "SuspendTime": _seconds(timing.idle),
+        "ResumeRate": str(batch.resume_rate),
+        "SuspendRate": str(batch.suspend_rate),
+        "SlurmctldParameters": "idle_on_node_suspend,power_save_interval=1,"
+        "power_save_min_interval=0,reboot_from_controller",
+        # Nodes do not know each other's addresses: slurmctld speaks to each one itself.
+        "TreeWidth": str(WIDEST_TREE),
+        "PrivateData": "cloud",  # see hides_nodes
+    }
+    if staying := [*_foreign(cluster), *cluster.always_up, *keep]:
+        settings["SuspendExcNodes"] = fold(staying)
+    return settings
+
+
+def _foreign(cluster: Cluster) -> list[str]:
+    """Nodes on premises, which are not ours to suspend."""
+    return [
+        name
+        for group in cluster.groups
+        if _is_foreign(cluster, group)
+        for name in cluster.names(group)
+    ]
+
+
+def _is_foreign(cluster: Cluster, group: str) -> bool:
+    return cluster.provider_of(group).kind == "none"
+
+
+def _seconds(duration_s: float) -> str:
+    """Slurm counts whole seconds, and 0 may mean never."""
+    return str(max(1, ceil(duration_s)))
+
+
+def _nodes_and_jobs() -> Settings:
+    return {
+        "ReturnToService": "2",
+        "SlurmdParameters": "config_overrides",
+        "SelectType": "select/cons_tres",
+        "SelectTypeParameters": "CR_Core",
+        "SchedulerParameters": "batch_sched_delay=0,bf_interval=1,sched_interval=5",
+        "PriorityType": "priority/multifactor",
+        "PriorityWeightPartition": "100000",
+        "ProctrackType": "proctrack/linuxproc",
+        "TaskPlugin": "task/none",
+        "MpiDefault": "none",
+    }
+
+
+# Nodes and partitions
+
+
+def _machines(cluster: Cluster) -> list[str]:
+    nodes = [_node_line(cluster, group) for group in cluster.groups if cluster.names(group)]
+    partitions = [_partition_line(cluster, name) for name in cluster.partitions]
+    return [
+        "\n".join(["# nodes", *(nodes or [_placeholder(cluster)])]),
+        "\n".join(["# partitions", *partitions]),
+    ]
+
+
+def _node_line(cluster: Cluster, group: str) -> str:
+    """A node may become any of its group's flavors, so it promises what all of them have."""
+    flavors = [cluster.flavor(name) for name in cluster.groups[group].flavors]
+    shared = [f for f in flavors[0].features if all(f in other.features for other in flavors)]
+    features = dict.fromkeys([*cluster.groups[group].features, *shared])
+    settings = {
+        "NodeName": fold(cluster.names(group)),
+        "CPUs": str(min(flavor.cpus for flavor in flavors)),
+        "RealMemory": str(min(flavor.memory for flavor in flavors)),
+        **({"Feature": ",".join(features)} if features else {}),
+        "State": "UNKNOWN" if _is_foreign(cluster, group) else "CLOUD",
+    }
+    return _line(settings)
+
+
+def _placeholder(cluster: Cluster) -> str:
+    """Without any node slurmctld does not start; a future one is shown to nobody."""
+    return _line({"NodeName": f"{cluster.cluster}-none", "State": "FUTURE"})
+
+
+def _partition_line(cluster: Cluster, name: str) -> str:
+    partition = cluster.partitions[name]
+    nodes = [node for group in partition.groups for node in cluster.names(group)]
+    return _line(
+        {
+            "PartitionName": name,
+            **({"Nodes": fold(nodes)} if nodes else {}),
+            "Default": "YES" if partition.default else "NO",
+            **partition.parameters,
+        }
+    )
+
+
+# Text
+
+
+def _merged(ours: Settings, theirs: Mapping[str, str], lists: frozenset[str]) -> Settings:
+    """Our settings with theirs, whose keys are lower case: lists grow, other values change."""
+    merged = dict(ours)
+    for key, value in ours.items():
+        name = key.lower()
+        if name in theirs:
+            merged[key] = _extended(value, theirs[name]) if name in lists else theirs[name]
+    return merged
+
+
+def _extended(ours: str, theirs: str) -> str:
+    options = [*ours.split(","), *theirs.strip('"').split(",")]
+    by_name = {option.partition("=")[0].lower(): option for option in options if option}
+    return ",".join(by_name.values())
+
+
+def _document(sections: Iterable[str]) -> str:
+    head = "# Written by Springtide from the cluster file: change that, not this."
+    return "\n\n".join([head, *filter(None, sections)]) + "\n"
+
+
+def _section(title: str, settings: Settings) -> str:
+    if not settings:
+        return ""
+    return "\n".join([f"# {title}", *(f"{key}={value}" for key, value in settings.items())])
+
+
+def _line(settings: Mapping[str, str]) -> str:
+    return " ".join(f"{key}={value}" for key, value in settings.items())
+
+
+def needs_restart(old: str, new: str) -> bool:
+    """Whether a running slurmctld must be restarted to take the change, or can reread it."""
+    changed = set(old.splitlines()) ^ set(new.splitlines())
+    keys = {line.partition("=")[0].lower() for line in changed if line and line[0] != "#"}
+    return not keys <= _REREAD

@@ -1,0 +1,98 @@
+"""slurm.conf as it is rendered: a small cluster file each, and what comes of it."""
+
+from pathlib import Path
+
+import pytest
+
+from springtide.batch.slurm_conf import (
+    TooOldError,
+    hides_nodes,
+    needs_restart,
+    render,
+    render_include,
+)
+from springtide.batch.slurm_control import render_hosts
+from springtide.ports import Site
+from springtide.spec import Cluster, load, parse
+
+CASES = Path(__file__).parents[1] / "cases" / "slurm_conf"
+SITE = Site("10.77.0.1")
+VERSION = (22, 5)
+
+
+def rendered(cluster: Cluster) -> str:
+    return render(cluster, SITE, state=cluster.state, version=VERSION)
+
+
+def cluster_with(text: str = "") -> Cluster:
+    head = "cluster: blue\nbatch: {host: control}\n"
+    return parse(head + (text or "groups: {general: {nodes: 'n[1-9]'}}"), "cluster.yaml")
+
+
+def settings(text: str) -> dict[str, str]:
+    lines = [line for line in text.splitlines() if line and line[0] != "#"]
+    return {key: value for key, _, value in (line.partition("=") for line in lines)}
+
+
+@pytest.mark.parametrize("case", [path.stem for path in sorted(CASES.glob("*.yaml"))])
+def test_a_cluster_file_becomes_this_slurm_conf(case: str) -> None:
+    assert rendered(load(CASES / f"{case}.yaml")) == (CASES / f"{case}.conf").read_text()
+
+
+def test_an_existing_slurm_conf_includes_only_nodes_partitions_and_power_saving() -> None:
+    cluster = load(CASES / "hybrid.yaml")
+    existing = {
+        "SlurmctldParameters": "enable_configless,power_save_interval=10",
+        "PrivateData": "jobs",
+        "SchedulerParameters": "bf_continue",
+        "SlurmctldHost": "theirs",
+    }
+    text = render_include(
+        cluster, state=cluster.state, version=VERSION, existing=existing, keep=["old1", "old2"]
+    )
+    assert text == (CASES / "hybrid.include").read_text()
+
+
+@pytest.mark.parametrize("count", [1, 60, 5000])
+def test_slurmctld_speaks_to_each_node_itself(count: int) -> None:
+    cluster = cluster_with(f"groups: {{general: {{nodes: 'n[1-{count}]'}}}}")
+    assert int(settings(rendered(cluster))["TreeWidth"]) >= count
+
+
+def test_a_version_that_lacks_what_we_need_is_refused() -> None:
+    cluster = cluster_with()
+    with pytest.raises(TooOldError, match=r"Slurm 21\.08 is too old; install Slurm 22\.05"):
+        render(cluster, SITE, state=cluster.state, version=(21, 8))
+
+
+def test_a_batch_system_of_another_kind_is_a_defect() -> None:
+    cluster = parse("cluster: blue\nbatch: {kind: fake}\n", "cluster.yaml")
+    with pytest.raises(TypeError, match="fake, not slurm"):
+        rendered(cluster)
+
+
+def test_nodes_are_hidden_only_if_private_data_says_so() -> None:
+    assert not hides_nodes(cluster_with())
+    assert hides_nodes(load(CASES / "parameters.yaml"))
+
+
+def test_new_partitions_and_times_are_reread_but_new_nodes_need_a_restart() -> None:
+    before = rendered(cluster_with())
+    idle = rendered(
+        cluster_with("groups: {general: {nodes: 'n[1-9]', min: 2}}\ntiming: {idle: 5s}")
+    )
+    more = rendered(cluster_with("groups: {general: {nodes: 'n[1-10]'}}"))
+    assert idle != before
+    assert not needs_restart(before, before)
+    assert not needs_restart(before, idle)
+    assert needs_restart(before, more)
+    assert needs_restart("", before)
+
+
+def test_the_control_host_gets_its_address_and_other_names_stay() -> None:
+    hosts = "127.0.0.1 localhost vm # loop\n::1 vm\n# vm is ours\n\n10.0.0.9 other\n"
+    assert render_hosts(hosts, "vm", "10.77.0.1") == (
+        "10.77.0.1 vm\n127.0.0.1 localhost # loop\n# vm is ours\n10.0.0.9 other\n"
+    )
+    again = render_hosts(render_hosts(hosts, "vm", "10.77.0.1"), "vm", "10.77.0.1")
+    assert again == render_hosts(hosts, "vm", "10.77.0.1")
