@@ -1,0 +1,190 @@
+"""munged and slurmctld of our own on this machine, and the files they need. Called by `slurm`.
+
+Each has a host name and a hosts file to itself. slurmctld listens where its host name leads,
+which so becomes the control address, and two clusters can have the same port; and neither
+waits for a name server, which would take munged 20 seconds.
+"""
+
+import errno
+import os
+import shutil
+import socket
+from contextlib import closing
+from pathlib import Path
+
+from springtide.batch import slurm_service
+from springtide.batch.slurm_conf import slurmctld_log, state_save
+from springtide.batch.slurm_service import PATH, Service, account, read
+from springtide.layout import Layout
+from springtide.ports import Unavailable
+
+MUNGE_USER = "munge"
+
+
+class Control:
+    """The control processes of one cluster."""
+
+    def __init__(self, state: Path, user: str, conf: Path) -> None:
+        self._layout = Layout(state)
+        self._user = user
+        self._conf = conf
+        self._run = state / "run"
+        self._munged = self._describe_munged()
+        self._slurmctld = self._describe_slurmctld()
+
+    def _describe_munged(self) -> Service:
+        place, log = self._layout.munge_socket.parent, self._layout.log / "munged.log"
+        command = (
+            "munged",
+            "--foreground",
+            f"--key-file={self._layout.munge_key}",
+            f"--socket={self._layout.munge_socket}",
+            f"--pid-file={place / 'munged.pid'}",
+            f"--seed-file={place / 'munged.seed'}",
+        )
+        return Service("munged", MUNGE_USER, command, self._run / "munged.pid", log, log)
+
+    def _describe_slurmctld(self) -> Service:
+        """In the foreground it repeats its log on its output, which nobody needs twice."""
+        command = ("slurmctld", "-D", "-f", str(self._conf))
+        named, log = self._run / "slurmctld.pid", slurmctld_log(self._layout)
+        return Service("slurmctld", self._user, command, named, log, Path(os.devnull))
+
+    # Places
+
+    def prepare(self) -> None:
+        """The directories, each with the least rights that work."""
+        for service in (self._munged, self._slurmctld):
+            _check_installed(service)
+        _directory(self._layout.state, "root", 0o755)
+        _check_reachable(self._layout.state, self._user)
+        for path in (self._run, self._layout.log, self._conf.parent):
+            _directory(path, "root", 0o755)
+        _directory(state_save(self._layout), self._user, 0o700)
+        _directory(self._layout.munge_socket.parent, MUNGE_USER, 0o711)
+
+    @property
+    def loaded(self) -> str:
+        """The configuration that slurmctld was last made to run with."""
+        return read(self._run / "slurm.conf")
+
+    @loaded.setter
+    def loaded(self, text: str) -> None:
+        write(self._run / "slurm.conf", text)
+
+    # Services
+
+    @property
+    def running(self) -> bool:
+        return slurm_service.find(self._slurmctld) is not None
+
+    def start(self, host: str, address: str, port: int) -> None:
+        """Have both running; what runs already is left alone."""
+        hosts = self._run / "hosts"
+        write(hosts, render_hosts(read("/etc/hosts"), host, address))
+        if not slurm_service.find(self._munged):
+            self._start_munged(host, hosts)
+        if not self.running:
+            check_port(address, port)
+            slurm_service.start(self._slurmctld, host, hosts, lambda: not is_free(address, port))
+
+    def _start_munged(self, host: str, hosts: Path) -> None:
+        key, path = self._layout.munge_key, self._layout.munge_socket
+        if not key.exists():
+            raise Unavailable(f"{key} is missing; run `tide deploy` to make it")
+        path.unlink(missing_ok=True)
+        slurm_service.start(self._munged, host, hosts, path.is_socket)
+
+    def stop_slurmctld(self) -> None:
+        slurm_service.stop(self._slurmctld)
+
+    def stop(self) -> None:
+        """Stop what we started; gone already is fine."""
+        slurm_service.stop(self._slurmctld)
+        slurm_service.stop(self._munged)
+
+
+def _check_installed(service: Service) -> None:
+    program = service.command[0]
+    if shutil.which(program, path=PATH) is None:
+        package = "munge" if program == "munged" else program
+        raise Unavailable(f"{program} not found; install the package {package}")
+
+
+# Ports
+
+
+def check_port(address: str, port: int) -> None:
+    if not is_free(address, port):
+        raise Unavailable(
+            f"port {port} of {address} is taken by another program, so slurmctld cannot start; "
+            "stop that program, or set batch.port to a free port"
+        )
+
+
+def is_free(address: str, port: int) -> bool:
+    """Whether a server could listen there. Nobody is spoken to, so nobody logs an error."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with closing(socket.socket(family, socket.SOCK_STREAM)) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return False
+            raise Unavailable(
+                f"slurmctld cannot listen on {address}, port {port}: {error.strerror}"
+            ) from error
+    return True
+
+
+# Files
+
+
+def write(path: Path, text: str) -> None:
+    """Whole or not at all, also when the power fails; unchanged text is left alone."""
+    if path.exists() and path.read_text() == text:
+        return
+    fresh = path.with_name(f".{path.name}.new")
+    with fresh.open("w") as file:
+        os.fchmod(file.fileno(), 0o644)
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+
+
+def _directory(path: Path, user: str, mode: int) -> None:
+    path.mkdir(parents=True, exist_ok=True)
+    owner = account(user)
+    os.chown(path, owner.pw_uid, owner.pw_gid)
+    path.chmod(mode)
+
+
+def _check_reachable(state: Path, user: str) -> None:
+    """A directory above that keeps the user out must not look like a broken slurmctld."""
+    entry = account(user)
+    groups = os.getgrouplist(user, entry.pw_gid)
+    for path in state.parents:
+        info = path.stat()
+        bit = 0o100 if info.st_uid == entry.pw_uid else 0o010 if info.st_gid in groups else 0o001
+        if not info.st_mode & bit:
+            raise Unavailable(
+                f"user {user} may not enter {path}; run `chmod o+x {path}`, or set `state` to a "
+                "directory that it can reach"
+            )
+
+
+def render_hosts(hosts: str, name: str, address: str) -> str:
+    """A hosts file in which this name has this address, and everything else stays."""
+    kept = [line for line in (_without(line, name) for line in hosts.splitlines()) if line]
+    return "\n".join([f"{address} {name}", *kept]) + "\n"
+
+
+def _without(line: str, name: str) -> str:
+    entry, mark, comment = line.partition("#")
+    address, *names = entry.split() or [""]
+    if name not in names:
+        return line
+    others = [other for other in names if other != name]
+    return " ".join([address, *others, *([mark + comment] if mark else [])]) if others else ""
