@@ -1,0 +1,668 @@
+"""The Slurm adapter against a real slurmctld, with real slurmds on addresses of the loopback."""
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from springtide.batch import slurm_service
+from springtide.batch.slurm import MOST_NODES, Slurm
+from springtide.configure.slurm_node import ensure_munge_key
+from springtide.layout import Layout
+from springtide.ports import BatchNode, Power, Site, Unavailable
+from springtide.spec import Cluster, load
+
+pytestmark = pytest.mark.real
+
+LIMIT_S = 30.0
+CASES = Path(__file__).parents[1] / "cases" / "slurm_conf"
+PROGRAMS = ("resume", "suspend", "resume-fail", "reboot", "prolog")
+NOTE_CALL = """\
+#!/bin/sh
+PATH=/usr/bin:/bin
+echo "${0##*/} $1" >>{home}/calls
+while [ "${0##*/}" = prolog ] && [ -e {home}/hold ]; do sleep 0.05; done
+"""
+NODE = """\
+printf '%s %s\\n127.0.0.1 localhost\\n' "$2" "$1" >/run/hosts
+hostname "$1"
+mount --bind /run/hosts /etc/hosts
+mkdir /run/spool
+mount --bind /run/spool /var/spool
+exec slurmd -D -b -N "$1" -f "$3"
+"""
+
+
+@dataclass
+class Lab:
+    """A cluster whose programs only note that they were called."""
+
+    home: Path
+    address: str = "127.0.0.1"
+    port: int = 0
+    node_port: int = 0
+    opened: list[Slurm] = field(default_factory=list)
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.home / "state")
+
+    def cluster(self, nodes: str = "c[1-8]", **more: Any) -> Cluster:
+        parameters = {"CommunicationParameters": "NoInAddrAny", **more.pop("parameters", {})}
+        rates = {key: more.pop(key, 0) for key in ("resume_rate", "suspend_rate")}
+        ports = {"port": self.port, "node_port": self.node_port}
+        batch = {**ports, **rates, "parameters": parameters}
+        groups = more.pop("groups", {"general": {"nodes": nodes}})
+        base = {"cluster": "lab", "state": str(self.layout.state), "batch": batch}
+        return Cluster.model_validate({**base, "groups": groups, **more})
+
+    def adapter(self, cluster: Cluster, **options: Any) -> Slurm:
+        slurm = Slurm(cluster, **options)
+        self.opened.append(slurm)
+        return slurm
+
+    async def up(self, nodes: str = "c[1-8]", **more: Any) -> Slurm:
+        self.install()
+        slurm = self.adapter(self.cluster(nodes, **more))
+        await slurm.reload(Site(self.address))
+        return slurm
+
+    def install(self) -> None:
+        ensure_munge_key(self.layout.munge_key)
+        self.layout.programs.mkdir(exist_ok=True)
+        calls = self.home / "calls"
+        calls.touch()
+        calls.chmod(0o666)
+        for program in PROGRAMS:
+            path = self.layout.programs / program
+            path.write_text(NOTE_CALL.replace("{home}", str(self.home)))
+            path.chmod(0o755)
+
+    def calls(self) -> list[str]:
+        return (self.home / "calls").read_text().splitlines()
+
+    def pid(self, service: str = "slurmctld") -> int:
+        return int((self.layout.state / "run" / f"{service}.pid").read_text().split()[0])
+
+    def run(self, *command: str) -> str:
+        """A command of Slurm's, as a user would run it."""
+        conf = str(self.layout.conf / "slurm.conf")
+        env = {"PATH": os.environ["PATH"], "SLURM_CONF": conf}
+        done = subprocess.run(
+            command, env=env, cwd="/", capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def submit(self, *options: str, seconds: float = 0) -> str:
+        wrapped = f"--wrap=sleep {seconds}"
+        return self.run("sbatch", "--parsable", "-o", "/dev/null", *options, wrapped).strip()
+
+    @contextmanager
+    def slurmd(self, name: str, address: str) -> Iterator[None]:
+        """A slurmd that takes everything of its jobs with it when it goes."""
+        spaces = ["unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        setup = ["sh", "-ec", f"mount -t tmpfs tmpfs /run\n{NODE}", "sh", name, address]
+        log = (self.home / f"{name}.log").open("w")
+        conf = self.layout.conf / "slurm.conf"
+        with log, subprocess.Popen([*spaces, *setup, conf], stdout=log, stderr=log) as process:
+            try:
+                yield
+            finally:
+                process.kill()
+
+
+def free_port(address: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+async def lab() -> AsyncIterator[Lab]:
+    """Everything below one directory that Slurm's user can reach, unlike pytest's own."""
+    home = Path(tempfile.mkdtemp(prefix="tide-"))
+    home.chmod(0o755)
+    lab = Lab(home, port=free_port("127.0.0.1"), node_port=free_port("127.0.0.1"))
+    try:
+        yield lab
+    finally:
+        for slurm in lab.opened:
+            await slurm.stop()
+        shutil.rmtree(home)
+
+
+async def until(condition: Callable[[], Awaitable[Any]], limit_s: float = LIMIT_S) -> Any:
+    """Wait until the condition holds; answers what it did."""
+    end = time.monotonic() + limit_s
+    while not (answer := await condition()):
+        assert time.monotonic() < end, f"not so within {limit_s} s"
+        await asyncio.sleep(0.05)
+    return answer
+
+
+async def seen(slurm: Slurm, name: str, wanted: Callable[[BatchNode], bool]) -> BatchNode:
+    """The node once it is as wanted."""
+
+    async def look() -> BatchNode | None:
+        node = (await slurm.nodes([name]))[name]
+        return node if wanted(node) else None
+
+    node: BatchNode = await until(look)
+    return node
+
+
+async def job_in(slurm: Slurm, job: str, state: str) -> None:
+    async def look() -> bool:
+        return any(j.id == job and j.state == state for j in await slurm.jobs())
+
+    await until(look)
+
+
+# Starting, finding again, stopping
+
+
+async def test_reload_starts_a_controller_and_a_second_one_changes_nothing(lab: Lab) -> None:
+    slurm = await lab.up()
+    before = lab.pid(), lab.pid("munged"), (lab.layout.conf / "slurm.conf").stat().st_mtime_ns
+    await slurm.reload(Site(lab.address))
+    assert before == (
+        lab.pid(),
+        lab.pid("munged"),
+        (lab.layout.conf / "slurm.conf").stat().st_mtime_ns,
+    )
+    assert (await slurm.nodes()).keys() == {f"c{i}" for i in range(1, 9)}
+    assert (await slurm.version())[:2].isdecimal()
+
+
+@pytest.mark.accepts("E32")
+async def test_a_cluster_without_nodes_is_legal(lab: Lab) -> None:
+    slurm = await lab.up(groups={})
+    assert await slurm.nodes() == {}
+    assert await slurm.jobs() == []
+
+
+async def test_two_clusters_share_a_port_on_different_addresses(lab: Lab) -> None:
+    slurm = await lab.up("c1")
+    other = Lab(lab.home / "other", address="127.0.0.2", port=lab.port, node_port=lab.node_port)
+    other.home.mkdir()
+    other.opened = lab.opened
+    theirs = await other.up("d1")
+    assert (await slurm.nodes()).keys() == {"c1"}
+    assert (await theirs.nodes()).keys() == {"d1"}
+    await theirs.stop()
+    assert (await slurm.nodes()).keys() == {"c1"}
+
+
+async def test_a_taken_port_is_told_with_the_key_to_change(lab: Lab) -> None:
+    with socket.socket() as squatter:
+        squatter.bind((lab.address, lab.port))
+        squatter.listen()
+        with pytest.raises(Unavailable, match=rf"port {lab.port} .* is taken .* set batch\.port"):
+            await lab.up()
+
+
+async def test_an_address_that_is_not_ours_is_told(lab: Lab) -> None:
+    lab.address = "192.0.2.200"
+    with pytest.raises(Unavailable, match=r"cannot listen on 192\.0\.2\.200"):
+        await lab.up()
+
+
+async def test_a_controller_that_dies_at_its_start_says_why(lab: Lab) -> None:
+    with pytest.raises(Unavailable, match=r"slurmctld died at its start: .*accounting_storage/no"):
+        await lab.up(parameters={"AccountingStorageType": "accounting_storage/nonsense"})
+
+
+async def test_a_configuration_that_slurm_cannot_read_is_never_put_in_place(lab: Lab) -> None:
+    slurm = await lab.up()
+    before = (lab.layout.conf / "slurm.conf").read_text()
+    wrong = lab.adapter(lab.cluster(parameters={"Nonsense": "1"}))
+    with pytest.raises(Unavailable, match=r"would not read its new configuration: .*Nonsense"):
+        await wrong.reload(Site(lab.address))
+    assert (lab.layout.conf / "slurm.conf").read_text() == before
+    assert {path.name for path in lab.layout.conf.iterdir()} == {"slurm.conf", "hosts"}
+    assert await slurm.nodes()
+
+
+async def test_a_user_that_does_not_exist_is_told(lab: Lab) -> None:
+    cluster = lab.cluster()
+    batch = cluster.batch.model_copy(update={"user": "nosuchuser"})
+    slurm = lab.adapter(cluster.model_copy(update={"batch": batch}))
+    with pytest.raises(Unavailable, match=r"no user nosuchuser .* set batch\.user"):
+        await slurm.reload(Site(lab.address))
+
+
+async def test_a_state_directory_that_slurm_cannot_enter_is_told(lab: Lab) -> None:
+    lab.home.chmod(0o700)
+    with pytest.raises(Unavailable, match=f"user slurm may not enter {lab.home}"):
+        await lab.up()
+
+
+async def test_a_missing_key_is_told(lab: Lab) -> None:
+    lab.install()
+    lab.layout.munge_key.unlink()
+    with pytest.raises(Unavailable, match=r"munge\.key is missing"):
+        await lab.adapter(lab.cluster()).reload(Site(lab.address))
+
+
+KILLED_DAEMON = """\
+import asyncio, json, os, signal, sys
+from springtide.batch.slurm import Slurm
+from springtide.ports import Site
+from springtide.spec import Cluster
+cluster = Cluster.model_validate(json.loads(sys.argv[1]))
+asyncio.run(Slurm(cluster).reload(Site(sys.argv[2])))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+async def test_the_controller_outlives_a_killed_daemon_and_is_found_again(lab: Lab) -> None:
+    lab.install()
+    cluster = lab.cluster("c[1-2]")
+    spec = cluster.model_dump_json(exclude_defaults=True)
+    killed = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", KILLED_DAEMON, spec, lab.address
+    )
+    assert await killed.wait() == -signal.SIGKILL
+    pid = lab.pid()
+    slurm = lab.adapter(cluster)
+    assert (await slurm.nodes()).keys() == {"c1", "c2"}
+    await slurm.reload(Site(lab.address))
+    assert lab.pid() == pid
+    await slurm.stop()
+    with pytest.raises(Unavailable):
+        await lab.adapter(cluster, timeout_s=1).nodes()
+
+
+async def test_nobody_of_ours_is_left_unreaped(lab: Lab) -> None:
+    slurm = await lab.up()
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    assert str(lab.pid()) not in children.read_text().split()
+    await slurm.stop()
+    assert children.read_text() == ""
+
+
+async def test_a_controller_that_does_not_end_is_killed_with_its_children(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm_service, "STOP_S", 0.2)
+    slurm = await lab.up()
+    pid = lab.pid()
+    os.kill(pid, signal.SIGSTOP)
+    await slurm.stop()
+
+    async def gone() -> bool:
+        return not [p for p in _group(pid) if p.alive]
+
+    await until(gone)
+
+
+def _group(leader: int) -> list[slurm_service.Process]:
+    """The processes of a process group."""
+    stats = [slurm_service.read(path / "stat") for path in Path("/proc").glob("[0-9]*")]
+    members = [s for s in stats if s and s.rsplit(")", 1)[1].split()[2] == str(leader)]
+    return [process for process in map(slurm_service.parse_stat, members) if process]
+
+
+async def test_another_process_with_the_noted_id_is_left_alone(lab: Lab) -> None:
+    slurm = await lab.up()
+    await slurm.stop()
+    bystander = await asyncio.create_subprocess_exec("sleep", "60")
+    try:
+        stat = Path(f"/proc/{bystander.pid}/stat").read_text()
+        (lab.layout.state / "run" / "slurmctld.pid").write_text(stat)
+        await slurm.stop()
+        assert bystander.returncode is None
+    finally:
+        bystander.kill()
+        await bystander.wait()
+
+
+async def test_a_dead_controller_is_started_again_and_remembers(lab: Lab) -> None:
+    slurm = await lab.up()
+    await slurm.set_addresses({"c1": "127.0.0.9"})
+    job = lab.submit("--hold")
+    lab.run("scontrol", "shutdown", "slurmctld")
+
+    async def gone() -> bool:
+        noted = slurm_service.parse_stat((lab.layout.state / "run/slurmctld.pid").read_text())
+        return noted is not None and not noted.alive
+
+    await until(gone)
+    await slurm.reload(Site(lab.address))
+    assert (await slurm.nodes(["c1"]))["c1"].address == "127.0.0.9"
+    assert [j.id for j in await slurm.jobs()] == [job]
+
+
+async def test_new_limits_are_reread_but_new_nodes_restart_the_controller(lab: Lab) -> None:
+    slurm = await lab.up("c[1-4]")
+    job, pid = lab.submit("--hold"), lab.pid()
+    await slurm.set_addresses({"c3": "127.0.0.9"})
+    await slurm.power_up(["c3"])
+    await seen(slurm, "c3", lambda node: "POWERING_UP" in node.flags)
+    busier = lab.adapter(lab.cluster(groups={"general": {"nodes": "c[1-4]", "min": 2}}))
+    await busier.reload(Site(lab.address))
+    assert lab.pid() == pid
+    assert "SuspendExcNodes         = c[1-2]" in lab.run("scontrol", "show", "config")
+    assert (await busier.nodes())["c3"].power is Power.GOING_UP
+    bigger = lab.adapter(lab.cluster(groups={"general": {"nodes": "c[1-6]", "min": 2}}))
+    await bigger.reload(Site(lab.address))
+    assert lab.pid() != pid
+    nodes = await bigger.nodes()
+    assert len(nodes) == 6
+    assert (nodes["c3"].power, nodes["c3"].address) == (Power.GOING_UP, "127.0.0.9")
+    assert [j.id for j in await bigger.jobs()] == [job]
+
+
+@pytest.mark.parametrize("case", ["small", "no_nodes", "parameters"])
+async def test_each_golden_configuration_is_taken_by_a_real_controller(case: str, lab: Lab) -> None:
+    lab.install()
+    cluster = load(CASES / f"{case}.yaml")
+    batch = cluster.batch.model_copy(update={"port": lab.port, "user": "slurm"})
+    slurm = lab.adapter(cluster.model_copy(update={"state": lab.layout.state, "batch": batch}))
+    await slurm.reload(Site(lab.address))
+    assert (await slurm.nodes()).keys() == cluster.node_group.keys()
+
+
+@pytest.mark.accepts("B8")
+async def test_machines_on_premises_and_nodes_always_up_are_never_suspended(lab: Lab) -> None:
+    here = socket.gethostname()
+    groups = {
+        "rack": {"nodes": here, "provider": {"kind": "none"}},
+        "cloud": {"nodes": "c[1-2]", "min": 1},
+    }
+    slurm = await lab.up(groups=groups, timing={"idle": "1s"})
+    await slurm.set_addresses({"c1": "127.0.1.1", "c2": "127.0.1.2"})
+    with lab.slurmd(here, lab.address), lab.slurmd("c1", "127.0.1.1"):
+        for name in (here, "c1"):
+            await seen(slurm, name, lambda node: node.registered)
+        with lab.slurmd("c2", "127.0.1.2"):
+            # The last to come is the only one to go.
+            await seen(slurm, "c2", lambda node: node.registered)
+            await seen(slurm, "c2", lambda node: node.power is Power.GOING_DOWN)
+        nodes = await slurm.nodes()
+    assert "CLOUD" not in nodes[here].flags
+    assert nodes[here].registered
+    assert nodes["c1"].registered
+
+
+@pytest.mark.accepts("B12", "C16")
+async def test_nodes_start_and_stop_at_the_rates_of_the_spec(lab: Lab) -> None:
+    slurm = await lab.up("c[1-8]", resume_rate=3, suspend_rate=2)
+    await slurm.power_up([f"c{i}" for i in range(1, 9)])
+    await seen(slurm, "c1", lambda node: "POWERING_UP" in node.flags)
+    await slurm.give_back(["c1", "c2", "c3"], "not wanted")
+    await seen(slurm, "c1", lambda node: "POWERING_DOWN" in node.flags)
+
+    async def called() -> bool:
+        return len(lab.calls()) >= 2
+
+    await until(called)
+    assert lab.calls()[:2] == ["resume c[1-3]", "suspend c[1-2]"]
+
+
+# Reading and changing
+
+
+async def test_nodes_that_slurm_does_not_know_are_left_out(lab: Lab) -> None:
+    slurm = await lab.up()
+    assert (await slurm.nodes(["c2", "x1", "c1"])).keys() == {"c1", "c2"}
+    assert await slurm.nodes(["x1"]) == {}
+    assert await slurm.nodes([]) == {}
+
+
+async def test_hidden_nodes_are_taken_to_be_powered_down(lab: Lab) -> None:
+    slurm = await lab.up("c[1-3]", parameters={"PrivateData": "jobs"})
+    assert lab.run("sinfo", "-h", "-N") == ""
+    assert {node.power for node in (await slurm.nodes()).values()} == {Power.DOWN}
+    await slurm.power_up(["c2"])
+    await seen(slurm, "c2", lambda node: node.power is Power.GOING_UP)
+    assert (await slurm.nodes()).keys() == {"c1", "c2", "c3"}
+    assert lab.run("sinfo", "-h", "-N", "-o", "%N").split() == ["c2"]
+
+
+@pytest.mark.accepts("B10")
+async def test_slurmctld_speaks_to_each_node_itself(lab: Lab) -> None:
+    slurm = await lab.up("n[1-300]")
+    shown = lab.run("scontrol", "show", "config").split("TreeWidth")[1].split()
+    assert int(shown[1]) >= len(await slurm.nodes())
+
+
+async def test_addresses_in_any_order_reach_their_nodes_in_few_calls(lab: Lab) -> None:
+    slurm = await lab.up("n[1-2400],r[1-2]u[1-30],odd")
+    names = [*(await slurm.nodes())]
+    addresses = {name: f"10.{i * 7 % 251}.{i % 13}.{i % 199}" for i, name in enumerate(names)}
+    shuffled = dict(sorted(addresses.items(), key=lambda item: hash(item)))
+    await slurm.set_addresses(shuffled)
+    assert {n.name: n.address for n in (await slurm.nodes()).values()} == addresses
+    log = (lab.layout.log / "slurmctld.log").read_text()
+    assert len(names) > MOST_NODES
+    assert "error: update_node" not in log
+
+
+async def test_a_wrong_address_is_told_before_slurm_hears_it(lab: Lab) -> None:
+    slurm = await lab.up()
+    with pytest.raises(Unavailable, match=r"'10\.0\.0\.1 state=down' is no address for node c1"):
+        await slurm.set_addresses({"c1": "10.0.0.1 state=down"})
+    with pytest.raises(Unavailable, match="Invalid node name"):
+        await slurm.set_addresses({"x9": "10.0.0.1"})
+
+
+async def test_jobs_are_shown_whole(lab: Lab) -> None:
+    long = "a-partition-with-a-long-name"
+    partitions = {long: {"groups": ["general"], "default": True}}
+    slurm = await lab.up("c[1-3]", partitions=partitions)
+    array = lab.submit("--array=0-4", "--exclusive")
+    held = lab.submit("--hold", "-N2")
+
+    async def three_configuring() -> bool:
+        return sum(job.configuring for job in await slurm.jobs()) == 3
+
+    await until(three_configuring)
+    jobs = {job.id: job for job in await slurm.jobs()}
+    configuring = [job for job in jobs.values() if job.configuring]
+    assert {job.nodes for job in configuring} == {"c1", "c2", "c3"}
+    assert len({job.id for job in configuring}) == 3, "each its own id, not the array's"
+    assert {job.partition for job in jobs.values()} == {long}
+    assert (jobs[held].reason, jobs[held].node_count) == ("JobHeldUser", 2)
+    assert jobs[array].state == "PENDING", "what is left of the array is one line"
+    for job in jobs:
+        await slurm.tell(job, "it waits")
+
+
+async def test_a_jobs_owner_is_told_in_one_line(lab: Lab) -> None:
+    slurm = await lab.up()
+    job = lab.submit("--hold")
+    await slurm.tell(job, "c1 could\nnot start: \x1b[1m\"full\" = 'full' state=DOWN")
+    shown = lab.run("scontrol", "-o", "show", "job", job)
+    assert "AdminComment=springtide: c1 could not start: [1m\"full\" = 'full' state=DOWN" in shown
+    with pytest.raises(Unavailable, match="Invalid job id"):
+        await slurm.tell("4242", "nobody hears this")
+    with pytest.raises(Unavailable, match="is no job id"):
+        await slurm.tell("1 state=down", "nor this")
+
+
+# Nodes come and go
+
+
+async def test_a_node_that_registers_is_ready_and_runs_its_job(lab: Lab) -> None:
+    slurm = await lab.up("c[1-2]")
+    before = time.time()
+    (lab.home / "hold").touch()
+    job = lab.submit("-N2", seconds=60)
+    # A node that booted before Slurm asked for it would not be heard.
+    await seen(slurm, "c1", lambda node: "POWERING_UP" in node.flags)
+    await slurm.set_addresses({"c1": "127.0.1.1", "c2": "127.0.1.2"})
+    with lab.slurmd("c1", "127.0.1.1"), lab.slurmd("c2", "127.0.1.2"):
+        first = await seen(slurm, "c1", lambda node: node.registered)
+        await seen(slurm, "c2", lambda node: node.registered)
+        assert first.power is Power.UP
+        assert first.address == "127.0.1.1"
+        assert first.boot_at is not None
+        assert first.boot_at > before - 2
+        (lab.home / "hold").unlink()
+        await job_in(slurm, job, "RUNNING")
+        lab.run("scancel", job)
+
+
+async def test_a_node_that_was_not_asked_for_may_join(lab: Lab) -> None:
+    slurm = await lab.up("c[1-2]")
+    await slurm.set_addresses({"c1": "127.0.1.1"})
+    with lab.slurmd("c1", "127.0.1.1"):
+        node = await seen(slurm, "c1", lambda node: node.registered)
+    assert (node.state, node.flags) == ("IDLE", frozenset({"CLOUD"}))
+
+
+async def test_a_node_given_back_frees_its_job_and_is_released_at_once(lab: Lab) -> None:
+    slurm = await lab.up("c[1-2]")
+    job = lab.submit("-N2")
+    await job_in(slurm, job, "CONFIGURING")
+    await slurm.give_back(["c1"], "the provider is\nfull: no host")
+    await job_in(slurm, job, "PENDING")
+    down = await seen(slurm, "c1", lambda node: "POWERING_DOWN" in node.flags)
+    assert down.reason == "springtide: the provider is full: no host"
+    await slurm.release(["c1"])
+    node = (await slurm.nodes(["c1"]))["c1"]
+    assert (node.state, node.power) == ("IDLE", Power.DOWN)
+    await slurm.power_up(["c1"])
+    await seen(slurm, "c1", lambda node: node.power is Power.GOING_UP)
+    assert [call for call in lab.calls() if call.startswith("suspend")] == ["suspend c1"]
+
+
+async def test_release_touches_only_what_powers_down_and_never_an_admins_drain(lab: Lab) -> None:
+    slurm = await lab.up("c[1-4]")
+    await slurm.power_up(["c1"])
+    await slurm.give_back(["c2", "c3"], "gone")
+    await seen(slurm, "c1", lambda node: "POWERING_UP" in node.flags)
+    await seen(slurm, "c3", lambda node: "POWERING_DOWN" in node.flags)
+    lab.run("scontrol", "update", "nodename=c3", "state=drain", "reason=disk")
+    await slurm.release(["c1", "c2", "c3", "c4", "x9"])
+    nodes = await slurm.nodes()
+    assert nodes["c1"].power is Power.GOING_UP
+    assert nodes["c2"].power is Power.DOWN
+    assert "DRAIN" in nodes["c3"].flags
+    assert nodes["c3"].reason == "disk"
+    assert nodes["c4"].power is Power.DOWN
+
+
+async def test_a_node_that_powers_down_cannot_be_asked_for_until_it_is_down(lab: Lab) -> None:
+    slurm = await lab.up("c[1-2]", timing={"stop": "2s"})
+    await slurm.give_back(["c1"], "gone")
+    await seen(slurm, "c1", lambda node: "POWERING_DOWN" in node.flags)
+    with pytest.raises(Unavailable, match="c1: still powering down; ask again"):
+        await slurm.power_up(["c1", "c2"])
+    await seen(slurm, "c2", lambda node: node.power is Power.GOING_UP)
+    await seen(slurm, "c1", lambda node: node.power is Power.DOWN)
+    await slurm.release(["c1"])
+    await slurm.power_up(["c1"])
+    await seen(slurm, "c1", lambda node: node.power is Power.GOING_UP)
+
+
+async def test_a_node_that_never_came_is_down_until_it_is_given_back(lab: Lab) -> None:
+    slurm = await lab.up("c[1-2]", timing={"start": "1s"})
+    await slurm.power_up(["c1"])
+    down = await seen(slurm, "c1", lambda node: node.state == "DOWN")
+    assert (down.power, down.reason) == (Power.DOWN, "ResumeTimeout reached")
+    await slurm.give_back(["c1"], "it did not register")
+    await seen(slurm, "c1", lambda node: "POWERING_DOWN" in node.flags)
+    await slurm.release(["c1"])
+    node = (await slurm.nodes(["c1"]))["c1"]
+    assert (node.state, node.power, node.reason) == ("IDLE", Power.DOWN, "")
+    assert "resume-fail c1" in lab.calls()
+
+
+async def test_a_busy_node_powers_down_after_its_job(lab: Lab) -> None:
+    slurm = await lab.up("c[1-2]", timing={"idle": "1h"})
+    await slurm.set_addresses({"c1": "127.0.1.1"})
+    with lab.slurmd("c1", "127.0.1.1"):
+        await seen(slurm, "c1", lambda node: node.registered)
+        job = lab.submit("-w", "c1", seconds=60)
+        await job_in(slurm, job, "RUNNING")
+        await slurm.power_down(["c1"])
+        await until(lambda: _flagged(slurm, "c1", "POWER_DOWN"))
+        assert (await slurm.nodes(["c1"]))["c1"].power is Power.UP
+        await job_in(slurm, job, "RUNNING")
+        lab.run("scancel", job)
+        await seen(slurm, "c1", lambda node: node.power is Power.GOING_DOWN)
+    await seen(slurm, "c1", lambda node: "POWERING_DOWN" in node.flags)
+    await slurm.release(["c1"])
+    node = (await slurm.nodes(["c1"]))["c1"]
+    assert (node.power, node.flags) == (Power.DOWN, frozenset({"CLOUD", "POWERED_DOWN"}))
+
+
+async def _flagged(slurm: Slurm, name: str, flag: str) -> bool:
+    return flag in (await slurm.nodes([name]))[name].flags
+
+
+async def test_a_booting_node_without_a_job_powers_down_at_once(lab: Lab) -> None:
+    slurm = await lab.up("c[1-2]")
+    await slurm.power_up(["c1"])
+    await seen(slurm, "c1", lambda node: "POWERING_UP" in node.flags)
+    await slurm.power_down(["c1", "c2"])
+    await seen(slurm, "c1", lambda node: "POWERING_DOWN" in node.flags)
+    assert (await slurm.nodes(["c2"]))["c2"].power is Power.DOWN, "it was down already"
+
+
+# What goes wrong
+
+
+async def test_without_a_configuration_it_says_what_to_do(lab: Lab) -> None:
+    slurm = lab.adapter(lab.cluster())
+    for ask in (slurm.nodes, slurm.jobs):
+        with pytest.raises(Unavailable, match=r"slurm\.conf does not exist; run `tide deploy`"):
+            await ask()
+    assert await slurm.version()
+
+
+async def test_a_silent_controller_is_unavailable_not_empty(lab: Lab) -> None:
+    slurm = await lab.up()
+    os.kill(lab.pid(), signal.SIGSTOP)
+    try:
+        hasty = lab.adapter(lab.cluster(), timeout_s=0.5)
+        with pytest.raises(Unavailable, match=r"`scontrol -o show nodes` took longer than 0\.5 s"):
+            await hasty.nodes()
+    finally:
+        os.kill(lab.pid(), signal.SIGCONT)
+    assert await slurm.nodes()
+
+
+async def test_a_stopped_controller_is_unavailable_not_empty(lab: Lab) -> None:
+    slurm = await lab.up(parameters={"MessageTimeout": "2"})
+    await slurm.stop()
+    with pytest.raises(Unavailable, match="Unable to contact slurm controller"):
+        await slurm.nodes()
+    with pytest.raises(Unavailable, match="Unable to contact slurm controller"):
+        await slurm.jobs()
+
+
+async def test_missing_programs_are_told_with_their_package(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm = await lab.up()
+    monkeypatch.setenv("PATH", str(lab.home))
+    monkeypatch.setattr(slurm_service, "PATH", str(lab.home))
+    with pytest.raises(Unavailable, match="scontrol not found; install the package slurm-client"):
+        await slurm.nodes()
+
+
+async def test_nothing_of_the_daemons_environment_reaches_slurm(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm = await lab.up()
+    lab.submit("--hold")
+    hostile: Mapping[str, str] = {"SQUEUE_STATES": "CD", "SLURM_CLUSTERS": "x", "TZ": "Asia/Tokyo"}
+    for key, value in hostile.items():
+        monkeypatch.setenv(key, value)
+    assert len(await slurm.jobs()) == 1
