@@ -21,6 +21,8 @@ OLDEST = (22, 5)
 WIDEST_TREE = 65533
 CREDENTIALS_S = 10
 """A job that is put back into the queue waits a second longer than this."""
+PATIENCE_S = 30
+"""How much longer than we do Slurm waits for a node."""
 
 _LISTS = frozenset(
     {
@@ -111,9 +113,10 @@ def hides_nodes(cluster: Cluster) -> bool:
     It does so without `cloud` in PrivateData. Then we take what it does not show to be
     powered down, and cannot see if it is down or drained as well.
     """
-    parameters = {key.lower(): value for key, value in slurm_of(cluster).parameters.items()}
-    shown = parameters.get("privatedata", "cloud").strip('"').lower()
-    return "cloud" not in shown.split(",")
+    batch = slurm_of(cluster)
+    parameters = {key.lower(): value for key, value in batch.parameters.items()}
+    shown = parameters.get("privatedata", "" if batch.hide_off else "cloud")
+    return "cloud" not in shown.strip('"').lower().split(",")
 
 
 def slurm_of(cluster: Cluster) -> Slurm:
@@ -166,17 +169,21 @@ def _power_saving(cluster: Cluster, layout: Layout, keep: Iterable[str] = ()) ->
         "ResumeFailProgram": str(programs / "resume-fail"),
         "RebootProgram": str(programs / "reboot"),
         "PrologSlurmctld": str(programs / "prolog"),
-        "ResumeTimeout": _seconds(timing.start),
+        # We give up on a node first, and give it back with a better reason than Slurm has.
+        "ResumeTimeout": _seconds(timing.start + PATIENCE_S),
         "SuspendTimeout": _seconds(timing.stop),
         "SuspendTime": _seconds(timing.idle),
         "ResumeRate": str(batch.resume_rate),
         "SuspendRate": str(batch.suspend_rate),
-        "SlurmctldParameters": "idle_on_node_suspend,power_save_interval=1,"
+        # A node that registers before its address was told would have slurmctld look up its
+        # name again and again with its locks held; cloud_reg_addrs takes it from the message.
+        "SlurmctldParameters": "cloud_reg_addrs,idle_on_node_suspend,power_save_interval=1,"
         "power_save_min_interval=0,reboot_from_controller",
         # Nodes do not know each other's addresses: slurmctld speaks to each one itself.
         "TreeWidth": str(WIDEST_TREE),
-        "PrivateData": "cloud",  # see hides_nodes
     }
+    if not batch.hide_off:
+        settings["PrivateData"] = "cloud"  # see hides_nodes
     if staying := [*_foreign(cluster), *cluster.always_up, *keep]:
         settings["SuspendExcNodes"] = fold(staying)
     return settings

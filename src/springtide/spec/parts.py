@@ -76,6 +76,8 @@ class Slurm(Batch):
     resume_rate: Count = 0
     """Nodes in a minute, 0 is no limit."""
     suspend_rate: Count = 0
+    hide_off: Switch = False
+    """Whether Slurm's commands show no powered-down nodes, not even to root."""
     parameters: Mapping[ParameterName, Parameter] = Field(default_factory=dict)
     """Further lines of slurm.conf."""
 
