@@ -118,16 +118,25 @@ async def _batch(daemon: Daemon) -> dict[str, Any]:
 async def nodes(request: Request) -> Response:
     """Every node, also powered-down ones: record, batch system's view and instances."""
     daemon = _daemon(request)
-    text = request.query_params.get("names")
-    names = daemon.spec.require(expand(text)) if text else daemon.spec.managed
+    names = _named(daemon, request.query_params.get("names"))
     seen: Mapping[str, BatchNode] = {}
     instances: list[Instance] = []
     problems: list[str] = []
     if request.query_params.get("world", "1") == "1":
         seen, instances, problems = await _world(daemon)
     found = decide.instances_of(instances, names)
-    rows = [shapes.node(n, seen.get(n.name), found[n.name]) for n in daemon.parts.record.of(names)]
+    rows = [shapes.node(daemon, name, seen.get(name), found[name]) for name in names]
     return JSONResponse({"nodes": rows, "problems": problems})
+
+
+def _named(daemon: Daemon, text: str | None) -> tuple[str, ...]:
+    """The named nodes, or all: to be looked at, so also those that we never touch."""
+    known = daemon.spec.node_group
+    if text is None:
+        return tuple(known)
+    names = tuple(dict.fromkeys(expand(text)))
+    daemon.spec.require(name for name in names if name not in known)
+    return names
 
 
 async def _world(
@@ -228,11 +237,19 @@ async def operate(request: Request) -> Response:
     peer = _who_may_change(request)
     daemon, body = _daemon(request), await _body(request)
     kind = _kind(str(body.get("operation")))
+    if kind is Kind.DESTROY:
+        _refuse_protected(daemon, body)
     if kind in (Kind.DEPLOY, Kind.DESTROY):
         result = await (daemon.deploy if kind is Kind.DEPLOY else daemon.destroy)(peer.name)
     else:
         result = await _on_nodes(daemon, kind, body, peer)
     return JSONResponse(shapes.answer(result), 202)
+
+
+def _refuse_protected(daemon: Daemon, body: Mapping[str, Any]) -> None:
+    name = daemon.spec.cluster
+    if daemon.spec.protected and body.get("confirm") != name:
+        raise HTTPException(409, f"{name} is protected: confirm with its name to destroy it")
 
 
 async def _on_nodes(daemon: Daemon, kind: Kind, body: dict[str, Any], peer: Peer) -> Answer:

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from springtide import __version__
+from springtide.api.fingerprint import fingerprint
 from springtide.daemon import Answer, Daemon
 from springtide.model import PLANS, Event, Node, NodeState, Operation, Step
 from springtide.nodeset import fold
@@ -20,6 +21,8 @@ def status(daemon: Daemon, operations: Sequence[Operation], batch: Json) -> Json
     return {
         "cluster": daemon.spec.cluster,
         "version": __version__,
+        "spec": fingerprint(daemon.spec),
+        "protected": daemon.spec.protected,
         "state_directory": str(daemon.layout.state),
         "control_address": daemon.parts.site.control_address if daemon.parts.site else None,
         "batch": batch,
@@ -28,9 +31,12 @@ def status(daemon: Daemon, operations: Sequence[Operation], batch: Json) -> Json
     }
 
 
-def node(record: Node, batch: BatchNode | None, instances: Iterable[Instance]) -> Json:
+def node(daemon: Daemon, name: str, batch: BatchNode | None, instances: Iterable[Instance]) -> Json:
+    """A node on premises has no record, so its state is null."""
+    record = daemon.parts.record.nodes.get(name)
+    group = daemon.spec.node_group[name]
     return {
-        **asdict(record),
+        **(asdict(Node(name, group)) | {"state": None} if record is None else asdict(record)),
         "batch": None
         if batch is None
         else {

@@ -1,0 +1,283 @@
+"""What a cluster needs of this machine, one function a check. They look and change nothing.
+
+`tide check` makes all of them; `tide deploy` makes REQUIRED before it starts a daemon.
+"""
+
+import grp
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from springtide import hook
+from springtide.api.fingerprint import fingerprint
+from springtide.batch import slurm_text
+from springtide.batch.slurm_conf import TooOldError, check_version
+from springtide.batch.slurm_control import MUNGE_USER, Control, is_free
+from springtide.batch.slurm_service import PATH
+from springtide.cli.client import Client, Json
+from springtide.cli.endings import Complaint
+from springtide.configure.programs import problems
+from springtide.ports import Unavailable
+from springtide.spec import Cluster, Containers, Slurm
+
+PACKAGES = {
+    "slurmctld": "slurmctld",
+    "slurmd": "slurmd",
+    "scontrol": "slurm-client",
+    "squeue": "slurm-client",
+    "munged": "munge",
+    "ip": "iproute2",
+    "unshare": "util-linux",
+    "setpriv": "util-linux",
+}
+"""The programs we call, and the Debian packages that have them."""
+LEAST_DISK = 500 << 20
+COMMAND_S = 20.0
+HERE = "127.0.0.1"
+"""Who listens on all addresses of a port is in the way here too; other clusters are not."""
+
+TRY_KERNEL = """\
+mount -t tmpfs tide "$1"
+mkdir "$1/upper" "$1/work" "$1/merged"
+mount -t overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" tide "$1/merged"
+ip link add tide0 type bridge
+ip link add tide1 master tide0 type veth peer name tide2
+"""
+"""What a node is made of, in namespaces that end with the shell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of `tide check`."""
+
+    name: str
+    ok: bool | None
+    """None: it cannot be said yet, or does not matter here."""
+    text: str
+    todo: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is looked at."""
+
+    spec: Cluster
+    daemon: Client
+    status: Json | None
+    """The daemon's, if it answers."""
+
+
+Look = Callable[[Subject], Iterable[Check]]
+
+
+def subject(spec: Cluster) -> Subject:
+    daemon = Client(spec.state)
+    try:
+        return Subject(spec, daemon, daemon.get("/status"))
+    except Complaint:
+        return Subject(spec, daemon, None)
+
+
+# --- this machine ------------------------------------------------------------------------
+
+
+def look_at_user(_: Subject) -> Iterable[Check]:
+    root = os.geteuid() == 0
+    text = "you are root" if root else "you are not root"
+    todo = "run it as root: the daemon makes networks and starts Slurm"
+    yield Check("root", root, text, "" if root else todo)
+
+
+def look_at_programs(subject: Subject) -> Iterable[Check]:
+    if not isinstance(subject.spec.batch, Slurm):
+        return
+    missing = [name for name in PACKAGES if shutil.which(name, path=_search_path()) is None]
+    if missing:
+        packages = " ".join(dict.fromkeys(PACKAGES[name] for name in missing))
+        text = f"{', '.join(missing)} not found"
+        yield Check("programs", False, text, f"run `apt-get install {packages}`")
+    else:
+        yield Check("programs", True, f"{', '.join(PACKAGES)} are there")
+    if "slurmctld" not in missing:
+        yield _version()
+
+
+def _version() -> Check:
+    done = _run(["slurmctld", "-V"])
+    try:
+        version = slurm_text.parse_version(done.stdout)
+        check_version(slurm_text.release(version))
+    except TooOldError as error:
+        return Check("Slurm's version", False, str(error), "install a newer Slurm")
+    except slurm_text.UnreadableError as error:
+        return Check("Slurm's version", False, str(error), "run `slurmctld -V` to see why")
+    return Check("Slurm's version", True, version)
+
+
+def look_at_accounts(subject: Subject) -> Iterable[Check]:
+    if isinstance(subject.spec.batch, Slurm):
+        for name in (subject.spec.batch.user, MUNGE_USER):
+            yield _account(name)
+    if group := subject.spec.admin_group:
+        known = any(entry.gr_name == group for entry in grp.getgrall())
+        text = f"group {group} {'exists' if known else 'does not exist'}"
+        yield Check("admin group", known, text, "" if known else f"run `groupadd {group}`")
+
+
+def _account(name: str) -> Check:
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        todo = f"run `useradd --system {name}`, or install Slurm's packages"
+        return Check(f"user {name}", False, f"user {name} does not exist", todo)
+    return Check(f"user {name}", True, f"user {name} exists")
+
+
+def look_at_port(subject: Subject) -> Iterable[Check]:
+    """slurmctld's port; those of nodes are in networks of their own."""
+    batch = subject.spec.batch
+    if not isinstance(batch, Slurm):
+        return
+    name, conf = f"port {batch.port}", subject.daemon.layout.conf / "slurm.conf"
+    todo = "stop the program that has it (see `ss -ltnp`), or set batch.port to a free port"
+    if Control(subject.spec.state, batch.user, conf).running:
+        yield Check(name, True, "used by this cluster's slurmctld")
+        return
+    try:
+        free = is_free(HERE, batch.port)
+    except Unavailable as error:
+        yield Check(name, False, str(error), todo)
+        return
+    text = "free" if free else "taken by another program"
+    yield Check(name, free, text, "" if free else todo)
+
+
+def look_at_kernel(subject: Subject) -> Iterable[Check]:
+    """Namespaces, overlays, bridges: by trying, for no list of features tells."""
+    spec = subject.spec
+    if not any(isinstance(spec.provider_of(group), Containers) for group in spec.groups):
+        return
+    if os.geteuid() != 0:
+        yield Check("kernel", None, "only root can try", "run it as root")
+        return
+    with tempfile.TemporaryDirectory() as place:
+        command = ["unshare", "-n", "-m", "-u", "-p", "-i", "-f", "sh", "-ec", TRY_KERNEL, "sh"]
+        done = _run([*command, place])
+    if done.returncode == 0:
+        yield Check("kernel", True, "namespaces, overlays and bridges work")
+    else:
+        text = slurm_text.error_text(done.stderr) or f"exit code {done.returncode}"
+        todo = "containers need a kernel (or an outer container) that allows this"
+        yield Check("kernel", False, text, todo)
+
+
+def look_at_images(subject: Subject) -> Iterable[Check]:
+    for name, image in subject.spec.images.items():
+        if not image.path.is_dir():
+            text = f"{image.path} is no directory"
+            yield Check(f"image {name}", False, text, f"make it, or set images.{name}.path")
+
+
+def look_at_state(subject: Subject) -> Iterable[Check]:
+    state = subject.spec.state
+    there = next(path for path in (state, *state.parents) if path.exists())
+    writable = there.is_dir() and os.access(there, os.W_OK)
+    text = f"{there} can {'' if writable else 'not '}be written"
+    yield Check("state directory", writable, text, "" if writable else _WRITE)
+    free = shutil.disk_usage(there).free
+    enough = free >= LEAST_DISK
+    room = f"{free >> 20} MiB free in {there}"
+    yield Check("disk", enough, room, "" if enough else f"{LEAST_DISK >> 20} MiB are needed")
+
+
+_WRITE = "run it as root, or set `state` to a directory that can be written"
+
+
+# --- the cluster, if there is one --------------------------------------------------------
+
+
+def look_at_rights(subject: Subject) -> Iterable[Check]:
+    """Slurm's programs: with wrong rights it switches power saving off and only logs it."""
+    batch, directory = subject.spec.batch, subject.daemon.layout.programs
+    if not isinstance(batch, Slurm):
+        return
+    if not directory.exists():
+        yield Check("Slurm's programs", None, "not installed yet", "run `tide deploy`")
+        return
+    paths = [directory / program for program in hook.PROGRAMS]
+    paths += [batch.prolog] if batch.prolog else []
+    found = list(dict.fromkeys(wrong for path in paths for wrong in problems(path, batch.user)))
+    for wrong in found:
+        what, _, todo = wrong.partition("; ")
+        yield Check("Slurm's programs", False, what, todo)
+    if not found:
+        yield Check("Slurm's programs", True, f"all {len(paths)} have the right rights")
+
+
+def look_at_daemon(subject: Subject) -> Iterable[Check]:
+    socket = subject.daemon.layout.socket
+    if subject.status is not None:
+        same = subject.status["spec"] == fingerprint(subject.spec)
+        text = "with this file" if same else "but with another file than this one"
+        todo = "" if same else "run `tide deploy` with this file"
+        yield Check("daemon", same, f"answers on {socket}, {text}", todo)
+    elif subject.daemon.layout.record.exists():
+        yield Check("daemon", False, f"does not answer on {socket}", "run `tide deploy`")
+    else:
+        yield Check("daemon", None, "not started yet", "run `tide deploy`")
+
+
+def look_at_batch(subject: Subject) -> Iterable[Check]:
+    if subject.status is None or subject.status["control_address"] is None:
+        yield Check("batch system", None, "not deployed, or no daemon to ask", "run `tide deploy`")
+        return
+    batch = subject.status["batch"]
+    if batch["problem"]:
+        log = subject.daemon.layout.log
+        yield Check("batch system", False, batch["problem"], f"see {log}; run `tide deploy`")
+    else:
+        yield Check("batch system", True, f"{batch['kind']} {batch['version']} answers")
+
+
+REQUIRED: Sequence[Look] = (
+    look_at_user,
+    look_at_programs,
+    look_at_accounts,
+    look_at_port,
+    look_at_state,
+)
+ALL: Sequence[Look] = (
+    *REQUIRED,
+    look_at_kernel,
+    look_at_images,
+    look_at_rights,
+    look_at_daemon,
+    look_at_batch,
+)
+
+
+def look(looks: Iterable[Look], subject: Subject) -> list[Check]:
+    return [check for look in looks for check in look(subject)]
+
+
+def _search_path() -> str:
+    return f"{os.environ.get('PATH', '')}:{PATH}"
+
+
+def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command,
+            env={"PATH": _search_path(), "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return subprocess.CompletedProcess(command, 1, "", str(error))

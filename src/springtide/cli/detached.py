@@ -1,0 +1,82 @@
+"""A daemon in a session of its own, started and stopped by `tide deploy` and `tide destroy`."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from springtide.cli.client import Away, Client
+from springtide.cli.endings import Complaint
+from springtide.cli.progress import looks
+
+START_S = 60.0
+STOP_S = 30.0
+LAST_LINES = 10
+
+
+def answers(daemon: Client) -> bool:
+    """Whether somebody serves the state directory; a question that costs nothing."""
+    try:
+        daemon.get("/plan")
+    except Away:
+        return False
+    return True
+
+
+def start(daemon: Client, file: Path) -> None:
+    """Start a daemon; returns when it answers, and complains with its last words if it dies."""
+    out = daemon.layout.log / "daemon.out"
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        said = out.stat().st_size if out.exists() else 0
+        process = _spawn(file, out)
+    except OSError as error:
+        raise Complaint(
+            f"cannot write the log {out}: {error.strerror}; run as root, or set `state` to a "
+            "directory that can be written"
+        ) from error
+    for _ in looks(START_S):
+        if answers(daemon):
+            return
+        if process.poll() is not None:
+            raise Complaint(f"the daemon did not start: {_last_words(out, said)}")
+    raise Complaint(
+        f"the daemon (process {process.pid}) does not answer {START_S:.0f} s after its start; "
+        f"see {daemon.layout.log}"
+    )
+
+
+def _spawn(file: Path, out: Path) -> "subprocess.Popen[bytes]":
+    with out.open("ab") as stream:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "springtide.cli.main", "daemon", str(file)],
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+            cwd="/",
+            start_new_session=True,
+        )
+
+
+def _last_words(out: Path, said: int) -> str:
+    with out.open("rb") as stream:
+        stream.seek(said)
+        lines = stream.read().decode(errors="replace").strip().splitlines()
+    words = "\n".join(line.removeprefix("tide: ") for line in lines[-LAST_LINES:])
+    return words or f"it ended without a word; see {out.parent}"
+
+
+def stop(daemon: Client) -> None:
+    """Stop the daemon behind the socket; its operations go on when another starts."""
+    pid = daemon.daemon_pid()
+    handle = os.pidfd_open(pid)
+    try:
+        signal.pidfd_send_signal(handle, signal.SIGTERM)
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        if not poll.poll(STOP_S * 1000):
+            raise Complaint(f"the daemon (process {pid}) does not stop; see {daemon.layout.log}")
+    finally:
+        os.close(handle)

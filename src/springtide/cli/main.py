@@ -1,0 +1,75 @@
+"""The command `tide`: names and order of its commands. `app` is the script's entry."""
+
+from typing import Annotated
+
+import typer
+
+from springtide import __version__
+from springtide.cli import output
+from springtide.cli.check import check
+from springtide.cli.daemon import daemon
+from springtide.cli.deploy import deploy
+from springtide.cli.destroy import destroy
+from springtide.cli.endings import Commands
+from springtide.cli.events import events
+from springtide.cli.nodes import nodes
+from springtide.cli.operations import operations
+from springtide.cli.place import BEFORE_COMMAND, Choice, ClusterOption, StateOption
+from springtide.cli.plan import plan
+from springtide.cli.power import resume, suspend
+from springtide.cli.status import status
+from springtide.cli.text import Command
+
+app = typer.Typer(
+    name="tide",
+    cls=Commands,
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _put_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"springtide {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def tide(
+    cluster: ClusterOption = None,
+    state: StateOption = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_put_version, is_eager=True, help="Print it.")
+    ] = False,
+) -> None:
+    """A batch cluster that rises with its queue and falls when it empties.
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage or file, 3 partly done, 4 daemon not reachable.
+    """
+    BEFORE_COMMAND.set(Choice(cluster, state))
+    output.spare_old_terminals()
+
+
+def demo(
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster running.")] = False,
+) -> None:
+    """Watch a real cluster rise and fall.
+
+    It grows from nothing, runs jobs, and shrinks to nothing.
+    """
+    from springtide.cli.demo import run
+
+    raise typer.Exit(run(keep))
+
+
+for command in (
+    *(status, nodes, resume, suspend, operations, events, plan),
+    *(check, deploy, destroy, daemon, demo),
+):
+    app.command(cls=Command)(command)
+
+if __name__ == "__main__":
+    app()

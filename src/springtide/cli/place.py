@@ -1,0 +1,98 @@
+"""Which cluster a command is about: by option, by environment, or the only one there is."""
+
+import os
+import re
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from springtide.cli.client import STORED_SPEC, Away, Client
+from springtide.cli.endings import Complaint, Exit
+
+CLUSTERS = Path("/var/lib/springtide")
+DEFAULT_FILE = Path("cluster.yaml")
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
+
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster", metavar="NAME", help="The cluster, if there are several; or TIDE_CLUSTER."
+    ),
+]
+StateOption = Annotated[
+    str | None,
+    typer.Option("--state", metavar="DIR", help="Its state directory; or TIDE_STATE."),
+]
+FileArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="FILE", help="The cluster's file; ./cluster.yaml if left out."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What somebody said about which cluster; a directory counts more than a name."""
+
+    cluster: str | None = None
+    state: str | None = None
+
+    @property
+    def directory(self) -> Path | None:
+        if self.state:
+            return Path(self.state).absolute()
+        if self.cluster is None:
+            return None
+        if not _NAME.fullmatch(self.cluster):
+            raise Complaint(f"{self.cluster!r} is no name of a cluster", Exit.WRONG)
+        return CLUSTERS / self.cluster
+
+
+BEFORE_COMMAND: ContextVar[Choice | None] = ContextVar("before_command", default=None)
+"""Options that were given before the command's name."""
+
+
+def client(choice: Choice) -> Client:
+    """The daemon that a command asks."""
+    return Client(chosen(choice) or the_only_one(CLUSTERS))
+
+
+def chosen(choice: Choice) -> Path | None:
+    """The state directory that was named, nearest to the command first."""
+    surrounding = Choice(os.environ.get("TIDE_CLUSTER") or None, os.environ.get("TIDE_STATE"))
+    for each in (choice, BEFORE_COMMAND.get(), surrounding):
+        if each is not None and (directory := each.directory):
+            return directory
+    return None
+
+
+def the_only_one(clusters: Path) -> Path:
+    """The state directory with a daemon, or the one that had one, if there is no doubt."""
+    serving = _with(clusters, "tide.sock")
+    found = serving or _with(clusters, STORED_SPEC)
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise Away(
+            f"there is no cluster in {clusters}; make one with `tide deploy FILE`, "
+            "or say where it is with --state"
+        )
+    names = ", ".join(path.name for path in found)
+    raise Complaint(f"there are several clusters: {names}; choose with --cluster", Exit.WRONG)
+
+
+def _with(clusters: Path, name: str) -> list[Path]:
+    try:
+        return sorted(path for path in clusters.iterdir() if (path / name).exists())
+    except OSError:
+        return []
+
+
+def spec_file(file: str | None, choice: Choice) -> Path:
+    """The cluster's file: as given, or the copy of a named cluster, or the one right here."""
+    if file is not None:
+        return Path(file).absolute()
+    directory = chosen(choice)
+    return (directory / STORED_SPEC if directory else DEFAULT_FILE).absolute()

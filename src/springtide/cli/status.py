@@ -1,0 +1,51 @@
+"""`tide status`: the cluster at a glance."""
+
+import time
+
+from springtide.cli import output
+from springtide.cli.client import Json
+from springtide.cli.operations import render_step
+from springtide.cli.output import JsonOption
+from springtide.cli.place import Choice, ClusterOption, StateOption, client
+
+
+def status(
+    json: JsonOption = False, cluster: ClusterOption = None, state: StateOption = None
+) -> None:
+    """The cluster at a glance.
+
+    Its batch system, nodes by state, and the operations that run.
+    """
+    answer = client(Choice(cluster, state)).get("/status")
+    if json:
+        output.put_json(answer)
+    else:
+        output.put(render_status(answer, time.time()))
+
+
+def render_status(answer: Json, now: float) -> str:
+    pairs = [
+        ("cluster", answer["cluster"]),
+        ("state in", answer["state_directory"]),
+        ("control", answer["control_address"] or "not deployed; run `tide deploy FILE`"),
+        ("batch", _batch(answer["batch"])),
+        ("nodes", _nodes(answer["nodes"])),
+    ]
+    running = [(f"operation {one['id']}", _operation(one, now)) for one in answer["operations"]]
+    return output.render_pairs([*pairs, *running])
+
+
+def _batch(batch: Json) -> str:
+    if batch["problem"]:
+        return f"{batch['kind']} does not answer: {batch['problem']}"
+    return f"{batch['kind']} {batch['version']}"
+
+
+def _nodes(counts: dict[str, int]) -> str:
+    known = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    return f"{sum(counts.values())}: {known}" if known else "none"
+
+
+def _operation(operation: Json, now: float) -> str:
+    what = f"{operation['kind']} {operation['nodes']}".rstrip()
+    return f"{what}: {render_step(operation)}, {output.render_age(operation['created_at'], now)}"
