@@ -1,0 +1,314 @@
+"""The command with real daemons, a real Slurm and real containers."""
+
+import json
+import os
+import pty
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from springtide.cli.endings import Exit
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
+]
+
+LIMIT_S = 60.0
+TIDE = [sys.executable, "-m", "springtide.cli.main"]
+ENVIRONMENT = {"PATH": os.environ["PATH"]}
+Done = subprocess.CompletedProcess[str]
+
+
+class Lab:
+    """A cluster's file, and the command run for it."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.name = home.name.lower().replace("_", "-")
+        self.state = home / "state"
+        self.file = home / "cluster.yaml"
+        self.write()
+
+    def write(self, more: str = "", least: int = 1) -> None:
+        self.file.write_text(
+            f"cluster: {self.name}\nstate: {self.state}\n"
+            f'groups: {{general: {{nodes: "n[1-4]", min: {least}}}}}\n'
+            f"timing: {{idle: 10m, start: 60s, stop: 30s}}\n{more}"
+        )
+
+    def tide(self, *arguments: str) -> Done:
+        return subprocess.run(
+            [*TIDE, *arguments],
+            env={**ENVIRONMENT, "TIDE_STATE": str(self.state)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+
+    def deploy(self) -> Done:
+        return self.tide("deploy", str(self.file))
+
+    def slurm(self, *command: str) -> str:
+        environment = {**ENVIRONMENT, "SLURM_CONF": str(self.state / "conf" / "slurm.conf")}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    @property
+    def daemon(self) -> int:
+        return int((self.state / "daemon.lock").read_text())
+
+    def processes(self) -> list[int]:
+        """Whoever has the state directory in his command."""
+        marks = str(self.state).encode()
+        return [
+            int(path.parent.name)
+            for path in Path("/proc").glob("[0-9]*/cmdline")
+            if marks in _read(path)
+        ]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    home = Path(tempfile.mkdtemp(prefix="tidecli"))
+    home.chmod(0o755)
+    lab = Lab(home)
+    try:
+        yield lab
+    finally:
+        left = lab.tide("destroy", "--yes-really", lab.name) if lab.state.exists() else None
+        running = lab.processes()
+        for pid in running:
+            os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(home)
+    assert left is None or left.returncode in (Exit.DONE, Exit.AWAY), left.stderr
+    assert running == []
+
+
+@contextmanager
+def foreground(lab: Lab) -> Iterator["subprocess.Popen[str]"]:
+    """`tide daemon` in the foreground."""
+    command = [*TIDE, "daemon", str(lab.file)]
+    with subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            wait_until(lambda: lab.tide("status").returncode == 0 or process.poll() is not None)
+            yield process
+        finally:
+            process.kill()
+
+
+# --- a cluster's life --------------------------------------------------------------------
+
+
+@pytest.mark.accepts("C18", "E27")
+def test_a_cluster_lives_by_its_commands(lab: Lab) -> None:
+    first = lab.deploy()
+    assert first.returncode == 0, first.stderr
+    assert "✓ wait registered" in first.stderr
+    assert f"export SLURM_CONF={lab.state}/conf/slurm.conf" in first.stdout
+    assert "1 of 4 nodes ready" in first.stdout
+    assert "n1 idle\n" in lab.slurm("sinfo", "-h", "-o", "%N %T")
+    assert lab.tide("check", str(lab.file)).returncode == 0
+
+    started_at = lab.slurm("scontrol", "show", "config").split("BOOT_TIME")[1].splitlines()[0]
+    second = lab.deploy()
+    assert (second.returncode, "nothing had to be changed" in second.stdout) == (0, True)
+    assert started_at in lab.slurm("scontrol", "show", "config")
+
+    assert lab.tide("resume", "n[2-3]").stdout == "n[2-3]: ready\n"
+    rows = [line.split()[:5] for line in lab.tide("nodes").stdout.splitlines()[1:]]
+    assert rows == [
+        ["n[1-3]", "general", "ready", "IDLE+CLOUD", "running"],
+        ["n4", "general", "off", "IDLE+CLOUD+POWERED_DOWN", "-"],
+    ]
+    assert lab.tide("suspend", "n[2-3]").stdout == "n[2-3]: off\n"
+    events = lab.tide("events", "n2").stdout
+    assert events.index("instance created") < events.index("instance gone")
+
+    gone = lab.tide("destroy", "--yes")
+    assert (gone.returncode, gone.stdout) == (0, f"cluster {lab.name} is gone: nothing left\n")
+    assert not lab.state.exists()
+
+
+def test_suspended_nodes_let_their_jobs_end(lab: Lab) -> None:
+    assert lab.deploy().returncode == 0
+    lab.slurm("sbatch", "-N1", "-w", "n1", "-o", "/dev/null", "-D", "/", "--wrap", "sleep 3")
+    wait_until(lambda: "R" in lab.slurm("squeue", "-h", "-o", "%t"))
+    done = lab.tide("suspend", "n1")
+    assert (done.returncode, done.stdout) == (0, "n1: off\n")
+    assert "n1: Slurm lets them go when their jobs have ended" in done.stderr
+
+
+def test_a_changed_file_is_served_after_the_next_deploy(lab: Lab) -> None:
+    assert lab.deploy().returncode == 0
+    before = lab.daemon
+    lab.write(least=2)
+    assert "✗ daemon" in lab.tide("check", str(lab.file)).stdout
+    done = lab.deploy()
+    assert done.returncode == 0
+    assert "the daemon is started again with it" in done.stderr
+    assert "n2 started" in done.stdout
+    assert lab.daemon != before
+    assert (lab.state / "cluster.yaml").read_text() == lab.file.read_text()
+
+
+def test_a_cluster_can_be_destroyed_though_its_daemon_is_dead(lab: Lab) -> None:
+    assert lab.deploy().returncode == 0
+    os.kill(lab.daemon, signal.SIGKILL)
+    away = lab.tide("status")
+    assert away.returncode == Exit.AWAY
+    assert f"start it with `tide daemon --state {lab.state}`" in away.stderr
+    lab.file.unlink()
+    gone = lab.tide("destroy", "--yes")
+    assert gone.returncode == 0, gone.stderr
+    assert not lab.state.exists()
+
+
+def test_a_dead_slurmctld_is_told(lab: Lab) -> None:
+    assert lab.deploy().returncode == 0
+    control = int((lab.state / "run" / "slurmctld.pid").read_text().split()[0])
+    os.kill(control, signal.SIGKILL)
+    wait_until(lambda: "does not answer" in lab.tide("status").stdout)
+    refused = lab.tide("resume", "n2")
+    assert refused.returncode == Exit.FAILED
+    assert "Traceback" not in refused.stderr
+    assert "✗ batch system" in lab.tide("check", str(lab.file)).stdout
+
+
+def test_a_protected_cluster_asks_for_its_name(lab: Lab) -> None:
+    lab.write("protected: true\n", least=0)
+    assert lab.deploy().returncode == 0
+    assert typed(lab, "yes\n") == Exit.FAILED
+    assert lab.state.exists()
+    assert typed(lab, f"{lab.name}\n") == Exit.DONE
+    assert not lab.state.exists()
+
+
+def typed(lab: Lab, answer: str) -> int:
+    """`tide destroy` at a terminal, with this answer."""
+    ours, theirs = pty.openpty()
+    try:
+        os.write(ours, answer.encode())
+        done = subprocess.run(
+            [*TIDE, "destroy", "--state", str(lab.state)],
+            env=ENVIRONMENT,
+            stdin=theirs,
+            capture_output=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        return done.returncode
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+# --- the daemon --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_daemon_ends_in_good_order(lab: Lab, number: signal.Signals) -> None:
+    with foreground(lab) as process:
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, errors) == (0, "")
+    assert not (lab.state / "tide.sock").exists()
+    assert not (lab.state / "record.db-wal").exists()
+
+
+def test_a_state_directory_has_one_daemon(lab: Lab) -> None:
+    with foreground(lab) as process:
+        second = lab.tide("daemon", str(lab.file))
+        assert second.returncode == Exit.FAILED
+        assert f"already serves {lab.state} (process {process.pid})" in second.stderr
+
+
+# --- what can be wrong -------------------------------------------------------------------
+
+
+@pytest.mark.accepts("E25")
+@pytest.mark.parametrize("command", ["daemon", "deploy"])
+def test_a_log_that_cannot_be_written_is_told(lab: Lab, command: str) -> None:
+    lab.state.mkdir()
+    (lab.state / "log").touch()
+    done = lab.tide(command, str(lab.file))
+    shutil.rmtree(lab.state)
+    assert done.returncode == Exit.FAILED
+    assert f"cannot write the log {lab.state}/log" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_daemon_s_last_words_are_printed_if_it_does_not_start(lab: Lab) -> None:
+    (lab.state / "record.db").mkdir(parents=True)
+    done = lab.deploy()
+    shutil.rmtree(lab.state)
+    assert done.returncode == Exit.FAILED
+    assert f"the daemon did not start: cannot open the record {lab.state}/record.db" in done.stderr
+
+
+def test_a_state_directory_that_cannot_be_written_is_told(lab: Lab) -> None:
+    lab.state = Path("/proc/tide")
+    lab.write()
+    for command in ("deploy", "daemon"):
+        done = lab.tide(command, str(lab.file))
+        assert done.returncode == Exit.FAILED
+        assert "/proc" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_taken_port_is_told_before_anything_is_made(lab: Lab) -> None:
+    with socket.socket() as other:
+        other.bind(("0.0.0.0", 0))  # noqa: S104 - as another slurmctld would
+        other.listen()
+        port = other.getsockname()[1]
+        lab.write(f"batch: {{port: {port}}}\n")
+        done = lab.deploy()
+    assert done.returncode == Exit.FAILED
+    assert f"✗ port {port}: taken by another program" in done.stderr
+    assert not lab.state.exists()
+
+
+def test_only_root_can_deploy(lab: Lab) -> None:
+    done = subprocess.run(
+        [*TIDE, "deploy", str(lab.file)],
+        user="nobody",
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == Exit.FAILED
+    assert "✗ root: you are not root" in done.stderr
+
+
+def test_a_plan_can_be_had_before_the_first_deploy(lab: Lab) -> None:
+    done = lab.tide("deploy", str(lab.file), "--dry-run")
+    assert done.returncode == 0
+    assert "nodes   1: n1" in done.stdout
+    assert not lab.state.exists()
+    assert json.loads(lab.tide("check", str(lab.file), "--json").stdout)["ok"] is True

@@ -1,0 +1,117 @@
+"""docs/api.md is what the daemon answers, and what --json prints."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from springtide.cli.client import Client, Refused
+from springtide.ports import NoCapacity
+from tests.unit.cli_world import LIMIT_S, World, run, served, wait_until
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "api.md"
+
+
+def documented() -> dict[str, list[str]]:
+    """The fields of each shape, from the tables under their headings."""
+    shapes = DOCUMENT.read_text().partition("## Shapes\n")[2]
+    return {
+        part.partition("\n")[0].strip(): re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE)
+        for part in shapes.split("\n### ")[1:]
+    }
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    """With a node that is ready and one that fell out."""
+    with served() as world:
+        world.faults.refused_nodes = {"c2": NoCapacity("full")}
+        assert world.run("resume", "c[1-2]").code == 3
+        wait_until(lambda: "running" not in world.run("operations").out)
+        yield world
+
+
+def printed(world: World, *arguments: str) -> Any:
+    done = world.run(*arguments, "--json")
+    assert done.code == 0
+    return json.loads(done.out)
+
+
+@pytest.fixture(scope="module")
+def answers(world: World) -> dict[str, Any]:
+    """A real answer of each shape."""
+    daemon = Client(world.layout.state)
+    nodes, status = printed(world, "nodes"), printed(world, "status")
+    operations = printed(world, "operations")
+    checks = json.loads(run("check", "--json", str(_spec_file(world))).out)
+    return {
+        "Status": status,
+        "Batch": status["batch"],
+        "Nodes": nodes,
+        "Node": nodes["nodes"][0],
+        "NodeInBatch": nodes["nodes"][0]["batch"],
+        "NodeInstance": nodes["nodes"][0]["instances"][0],
+        "Operations": operations,
+        "Operation": operations["operations"][0],
+        "Event": json.loads(world.run("events", "--json").out.splitlines()[0]),
+        "Table": daemon.get("/plan"),
+        "Plan": printed(world, "plan", "resume", "c[1-2]"),
+        "Request": {"operation": "resume", "nodes": "c3", "confirm": "sim"},
+        "Answer": daemon.post("/operations", {"operation": "resume", "nodes": "c1"}),
+        "Cancelled": _cancelled(world, daemon),
+        "Error": _error(daemon),
+        "Checks": checks,
+        "Check": checks["checks"][0],
+    }
+
+
+def _spec_file(world: World) -> Path:
+    path = world.layout.state / "cluster.yaml"
+    path.write_text("cluster: sim\nbatch: {kind: fake}\nprovider: {kind: fake}\n")
+    return path
+
+
+def _cancelled(world: World, daemon: Client) -> Any:
+    world.faults.boot_s = LIMIT_S
+    world.run("resume", "c4", "--no-wait")
+    wait_until(lambda: bool(printed(world, "status")["operations"]))
+    return daemon.post(f"/operations/{printed(world, 'status')['operations'][0]['id']}/cancel", {})
+
+
+def _error(daemon: Client) -> Any:
+    with pytest.raises(Refused) as caught:
+        daemon.get("/operations/99")
+    return {"error": str(caught.value)}
+
+
+@pytest.mark.parametrize("shape", sorted(documented()))
+def test_the_document_names_the_fields_of_real_answers(answers: dict[str, Any], shape: str) -> None:
+    assert sorted(answers[shape]) == sorted(documented()[shape])
+
+
+def test_no_answer_is_undocumented(answers: dict[str, Any]) -> None:
+    assert answers.keys() == documented().keys()
+
+
+def test_the_table_is_the_same_with_and_without_a_daemon(world: World) -> None:
+    assert printed(world, "plan") == Client(world.layout.state).get("/plan")
+
+
+def test_machines_that_we_never_touch_have_no_state(answers: dict[str, Any]) -> None:
+    bare = [node for node in answers["Nodes"]["nodes"] if node["group"] == "bare"]
+    assert [(node["name"], node["state"]) for node in bare] == [("metal1", None), ("metal2", None)]
+    assert sorted(bare[0]) == sorted(documented()["Node"])
+
+
+def test_a_protected_cluster_is_not_destroyed_without_its_name() -> None:
+    with served(
+        "cluster: sim\nprotected: true\nbatch: {kind: fake}\nprovider: {kind: fake}\n"
+    ) as w:
+        daemon = Client(w.layout.state)
+        for body in ({}, {"confirm": "other"}):
+            with pytest.raises(Refused, match="sim is protected: confirm with its name"):
+                daemon.post("/operations", {"operation": "destroy", **body})
+        assert daemon.post("/operations", {"operation": "destroy", "confirm": "sim"})["operations"]

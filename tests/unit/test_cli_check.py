@@ -1,0 +1,209 @@
+"""`tide check`: what a cluster needs of this machine, and what to do about what is missing."""
+
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from springtide.cli import checks
+from springtide.cli.checks import Check, Look, Subject, subject
+from springtide.cli.client import Client
+from springtide.cli.endings import Exit
+from springtide.configure.programs import Programs
+from springtide.layout import Layout
+from springtide.spec import parse
+from tests.unit.cli_world import run
+
+root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+def a_subject(state: Path, more: str = "", groups: str = 'g: {nodes: "c[1-2]"}') -> Subject:
+    text = f"cluster: blue\nstate: {state}\ngroups: {{{groups}}}\n{more}"
+    return subject(parse(text, "cluster.yaml"))
+
+
+def found(look: Look, subject: Subject) -> list[Check]:
+    return list(look(subject))
+
+
+def write(path: Path, text: str) -> str:
+    path.write_text(text)
+    return str(path)
+
+
+# --- the command -------------------------------------------------------------------------
+
+
+def test_a_wrong_file_is_told_with_place_and_remedy(tmp_path: Path) -> None:
+    done = run("check", write(tmp_path / "c.yaml", "cluster: blue\ngroop: {}\n"))
+    assert done.code == Exit.WRONG
+    assert f"{tmp_path}/c.yaml:2:1: " in done.err
+    assert "groups" in done.err
+
+
+@pytest.mark.parametrize("command", ["check", "deploy", "daemon"])
+def test_a_missing_file_is_told(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run(command)
+    assert done.code == Exit.WRONG
+    assert done.err == f"tide: {tmp_path}/cluster.yaml: there is no such file\n"
+
+
+def test_each_finding_is_a_line_with_what_to_do(tmp_path: Path) -> None:
+    text = "cluster: blue\nstate: /proc/nowhere\nbatch: {kind: fake}\n"
+    done = run("check", write(tmp_path / "c.yaml", text))
+    assert done.code == Exit.FAILED
+    assert f"✓ file: {tmp_path}/c.yaml describes cluster blue" in done.out
+    assert "✗ disk: 0 MiB free in /proc" in done.out
+    assert "  → 500 MiB are needed" in done.out
+
+
+def test_findings_come_as_json_too(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "c.yaml", f"cluster: blue\nstate: {tmp_path}/s\nbatch: {{kind: fake}}\n"
+    )
+    done = run("check", path, "--json")
+    answer = json.loads(done.out)
+    by_name = {check["name"]: check["ok"] for check in answer["checks"]}
+    assert by_name["file"] is True
+    assert by_name["daemon"] is None
+    assert answer["ok"] is (done.code == Exit.DONE)
+
+
+# --- single checks -----------------------------------------------------------------------
+
+
+@pytest.mark.real
+@pytest.mark.accepts("B7")
+@pytest.mark.parametrize(
+    ("mode", "said", "todo"),
+    [
+        (0o775, "may be written by its group or others", "chmod go-w"),
+        (0o757, "may be written by its group or others", "chmod go-w"),
+        (0o744, "cannot be executed by slurm", "chmod 755"),
+        (0o755, "all 5 have the right rights", ""),
+    ],
+)
+def test_rights_that_switch_power_saving_off_are_found(
+    tmp_path: Path, mode: int, said: str, todo: str
+) -> None:
+    layout = Layout(tmp_path)
+    Programs(layout.programs, layout.socket, layout.spool, "slurm", None, 60.0).install()
+    (layout.programs / "hook").chmod(mode)
+    lines = found(checks.look_at_rights, a_subject(tmp_path))
+    assert all(line.ok is (mode == 0o755) for line in lines)
+    assert all(said in line.text and todo in line.todo for line in lines)
+    assert len(lines) == (1 if mode == 0o755 else 5)
+
+
+@pytest.mark.real
+@pytest.mark.accepts("B7")
+def test_a_program_that_is_gone_is_found(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    Programs(layout.programs, layout.socket, layout.spool, "slurm", None, 60.0).install()
+    (layout.programs / "resume").unlink()
+    [line] = found(checks.look_at_rights, a_subject(tmp_path))
+    assert (line.ok, line.todo) == (False, "run `tide deploy` again")
+
+
+def test_the_site_s_own_prolog_is_looked_at_too(tmp_path: Path) -> None:
+    Layout(tmp_path).programs.mkdir()
+    more = f"batch: {{prolog: {tmp_path}/missing}}\n"
+    lines = found(checks.look_at_rights, a_subject(tmp_path, more))
+    assert any(f"{tmp_path}/missing cannot be read" in line.text for line in lines)
+
+
+def test_nothing_is_wrong_with_programs_that_are_not_installed_yet(tmp_path: Path) -> None:
+    [line] = found(checks.look_at_rights, a_subject(tmp_path))
+    assert line.ok is None
+
+
+def test_a_port_that_another_program_has_is_found(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("0.0.0.0", 0))  # noqa: S104 - as slurmctld listens
+        other.listen()
+        more = f"batch: {{port: {other.getsockname()[1]}}}\n"
+        [line] = found(checks.look_at_port, a_subject(tmp_path, more))
+    assert (line.ok, line.text) == (False, "taken by another program")
+    [line] = found(checks.look_at_port, a_subject(tmp_path, more))
+    assert (line.ok, line.text) == (True, "free")
+
+
+def test_a_port_that_may_not_be_had_is_no_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "HERE", "192.0.2.1")
+    [line] = found(checks.look_at_port, a_subject(tmp_path))
+    assert line.ok is False
+    assert "cannot listen" in line.text
+
+
+def test_missing_programs_are_named_with_their_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "PACKAGES", {"slurmctld9": "slurmctld", "sh": "dash"})
+    line = found(checks.look_at_programs, a_subject(tmp_path))[0]
+    assert (line.ok, line.text) == (False, "slurmctld9 not found")
+    assert line.todo == "run `apt-get install slurmctld`"
+
+
+def test_missing_accounts_are_named(tmp_path: Path) -> None:
+    more = "batch: {user: nobody9}\nadmin_group: nogroup9\n"
+    wrong = [
+        line for line in found(checks.look_at_accounts, a_subject(tmp_path, more)) if not line.ok
+    ]
+    assert wrong[0].text == "user nobody9 does not exist"
+    assert wrong[-1].todo == "run `groupadd nogroup9`"
+
+
+def test_images_must_be_directories(tmp_path: Path) -> None:
+    more = f"images: {{base: {{path: {tmp_path}/none}}}}\n"
+    [line] = found(checks.look_at_images, a_subject(tmp_path, more))
+    assert (line.name, line.ok) == ("image base", False)
+
+
+def test_a_state_directory_that_is_a_file_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    line = found(checks.look_at_state, a_subject(path))[0]
+    assert (line.name, line.ok) == ("state directory", False)
+
+
+@root
+def test_the_kernel_is_tried_and_nothing_is_left(tmp_path: Path) -> None:
+    [line] = found(checks.look_at_kernel, a_subject(tmp_path))
+    assert line.ok, line.text
+    assert not any(Path(f"/sys/class/net/tide{number}").exists() for number in range(3))
+    assert "overlay tide" not in Path("/proc/self/mountinfo").read_text()
+
+
+def test_the_kernel_does_not_matter_without_containers(tmp_path: Path) -> None:
+    bare = a_subject(tmp_path, groups='g: {nodes: "c[1-2]", provider: {kind: none}}')
+    assert found(checks.look_at_kernel, bare) == []
+
+
+def test_a_daemon_that_should_be_there_is_missed(tmp_path: Path) -> None:
+    [line] = found(checks.look_at_daemon, a_subject(tmp_path))
+    assert line.ok is None
+    Layout(tmp_path).record.touch()
+    [line] = found(checks.look_at_daemon, a_subject(tmp_path))
+    assert (line.ok, line.todo) == (False, "run `tide deploy`")
+
+
+def test_a_daemon_with_another_file_is_told(tmp_path: Path) -> None:
+    spec = a_subject(tmp_path).spec
+    [line] = found(checks.look_at_daemon, Subject(spec, Client(tmp_path), {"spec": "other"}))
+    assert line.ok is False
+    assert "another file" in line.text
+
+
+def test_a_batch_system_that_does_not_answer_is_told(tmp_path: Path) -> None:
+    batch = {"kind": "slurm", "version": None, "problem": "port 6817 of 10.77.0.1 is taken"}
+    status = {"control_address": "10.77.0.1", "batch": batch}
+    seen = Subject(a_subject(tmp_path).spec, Client(tmp_path), status)
+    [line] = found(checks.look_at_batch, seen)
+    assert (line.ok, line.text) == (False, "port 6817 of 10.77.0.1 is taken")
