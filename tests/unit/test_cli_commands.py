@@ -2,10 +2,13 @@
 
 import json
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -301,3 +304,15 @@ def test_a_protected_cluster_must_be_named() -> None:
         assert done.code == Exit.WRONG
         assert "sim is protected; nobody can be asked here: say --yes-really sim" in done.err
         assert json.loads(world.run("status", "--json").out)["operations"] == []
+
+
+def test_garbage_on_the_socket_harms_nobody(shared: World) -> None:
+    garbage = random.Random(1).randbytes(1 << 20)
+    for start in (b"", b"POST /operations HTTP/1.1\r\nContent-Length: 1048576\r\n\r\n"):
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(LIMIT_S)
+            connection.connect(str(shared.layout.socket))
+            with suppress(BrokenPipeError, ConnectionResetError):
+                connection.sendall(start + garbage)
+                assert b" 400 " in connection.recv(4096)
+        assert shared.run("status").code == 0
