@@ -82,7 +82,7 @@ class Daemon:
 
     async def receive(self, request: Request) -> None:
         """A call of one of Slurm's programs: on disk when this returns, done soon after."""
-        self.spec.require(request.nodes)
+        self._deployed(request.nodes)
         if await self.parts.record.store.receive(request):
             self._gather.add(request)
 
@@ -125,17 +125,22 @@ class Daemon:
 
     async def resume(self, names: Iterable[str], by: str) -> Answer:
         """Have nodes up, through the batch system where it believes them to be off."""
-        wanted = self.spec.require(names)
+        wanted = self._deployed(names)
         nodes = self.parts.record.of(wanted)
         how = decide.resume_by_hand(nodes, await self.parts.batch.nodes(wanted))
         return await self._by_hand(Kind.RESUME, how, by)
 
     async def suspend(self, names: Iterable[str], by: str) -> Answer:
         """Have nodes gone, through the batch system where jobs may run on them."""
-        wanted = self.spec.require(names)
+        wanted = self._deployed(names)
         nodes = self.parts.record.of(wanted)
         how = decide.suspend_by_hand(nodes, await self.parts.batch.nodes(wanted))
         return await self._by_hand(Kind.SUSPEND, how, by)
+
+    def _deployed(self, names: Iterable[str]) -> tuple[str, ...]:
+        if self.parts.site is None:
+            raise Unavailable(f"{self.spec.cluster} is not deployed yet; run `tide deploy` first")
+        return self.spec.require(names)
 
     async def _by_hand(self, kind: Kind, how: decide.ByHand, by: str) -> Answer:
         ask = self.parts.batch.power_up if kind is Kind.RESUME else self.parts.batch.power_down

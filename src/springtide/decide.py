@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from springtide.model import Node, NodeState
+from springtide.model import STARTING, Node, NodeState
 from springtide.ports import (
     BatchNode,
     CloudError,
@@ -127,13 +127,16 @@ class ByHand:
 
 
 def resume_by_hand(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> ByHand:
-    """Powered-down nodes go through the batch system; lost ones are made again directly."""
+    """Powered-down nodes go through the batch system; lost and leaving ones are made directly.
+
+    The batch system forgets a request for a node that it is powering down.
+    """
     through, direct, settled = [], [], []
     for node in nodes:
         seen = batch.get(node.name)
-        if node.state is not NodeState.OFF:
+        if node.state in STARTING or node.state in (NodeState.READY, NodeState.DRAINING):
             settled.append(node.name)
-        elif seen is not None and seen.power in (Power.DOWN, Power.GOING_DOWN):
+        elif node.state is NodeState.OFF and seen is not None and seen.power is Power.DOWN:
             through.append(node.name)
         else:
             direct.append(node.name)

@@ -19,7 +19,7 @@ from springtide.model import (
     Step,
 )
 from springtide.nodeset import fold
-from springtide.ports import StoreError
+from springtide.ports import CloudError, StoreError, Unavailable
 from springtide.steps import STEPS, Fallen, Parts, StepFunction, Work, give_back, rescue
 from springtide.steps.site import SiteError
 from springtide.turns import Turns
@@ -171,8 +171,9 @@ class Engine:
             end = _outcome(run.operation), ""
         except Stopped as stopped:
             end = stopped.state, stopped.reason
-        except SiteError as error:
+        except (SiteError, Unavailable, CloudError) as error:
             end = OperationState.FAILED, str(error)
+            self._rescue(run, dict.fromkeys(run.operation.standing, end[1]))
         except asyncio.CancelledError:
             if run.cancelled_by is None:
                 raise
@@ -196,7 +197,7 @@ class Engine:
                 await self._turns.wait(operation.id)
         except TimeoutError:
             why = self._blocked(operation.id, limit_s)
-            if operation.kind in STARTS_NODES:
+            if operation.kind is Kind.RESUME:
                 await give_back(self._work(run), dict.fromkeys(operation.standing, why))
             raise Stopped(OperationState.FAILED, why) from None
         if held := await self._store.lease(operation.id, operation.claims):

@@ -22,6 +22,9 @@ from springtide.spec import UnknownNodes
 from springtide.spool import BadRequest, parse_request
 
 MAX_BODY = 80 << 20
+EVERYTHING = 1 << 40
+PATIENCE_S = 2.0
+"""A status need not wait as long as Slurm's commands wait for a dead slurmctld."""
 FOLLOW_S = 10.0
 """A followed stream says something at least this often, so that a dead reader is noticed."""
 
@@ -109,10 +112,14 @@ async def status(request: Request) -> Response:
 async def _batch(daemon: Daemon) -> dict[str, Any]:
     about = {"kind": daemon.spec.batch.kind}
     try:
-        await daemon.parts.batch.jobs()
-        return {**about, "version": await daemon.parts.batch.version(), "problem": None}
+        async with asyncio.timeout(PATIENCE_S):
+            await daemon.parts.batch.jobs()
+            return {**about, "version": await daemon.parts.batch.version(), "problem": None}
     except Unavailable as error:
         return {**about, "version": None, "problem": str(error)}
+    except TimeoutError:
+        silent = f"no answer within {PATIENCE_S:g} s; look whether slurmctld runs"
+        return {**about, "version": None, "problem": silent}
 
 
 async def nodes(request: Request) -> Response:
@@ -195,6 +202,7 @@ async def events(request: Request) -> Response:
 
 
 async def _events(daemon: Daemon, after: int, follow: bool, **which: Any) -> AsyncIterator[str]:
+    """The limit is for the past; of what is to come nothing is left out."""
     changed = asyncio.Event()
     with daemon.parts.record.listening(lambda _: changed.set()):
         while True:
@@ -204,6 +212,7 @@ async def _events(daemon: Daemon, after: int, follow: bool, **which: Any) -> Asy
                 yield json.dumps(shapes.event(one)) + "\n"
             if not follow:
                 return
+            which["limit"] = EVERYTHING
             try:
                 async with asyncio.timeout(FOLLOW_S):
                     await changed.wait()

@@ -78,7 +78,7 @@ def _write(path: Path, text: str, mode: int) -> None:
 
 
 def _link(path: Path, target: str) -> None:
-    if path.is_symlink() and os.readlink(path) == target:
+    if path.is_symlink() and str(path.readlink()) == target:
         return
     path.unlink(missing_ok=True)
     path.symlink_to(target)

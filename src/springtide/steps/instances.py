@@ -28,13 +28,18 @@ async def create_instances(work: Work) -> Fallen:
 async def _clear_remains(work: Work) -> Fallen:
     """Remove what a failed or former life of these nodes left behind."""
     gone = work.record.of(work.names, NodeState.FAILED, NodeState.DELETING)
-    remains = [node.name for node in gone]
-    if ready := work.record.of(work.names, NodeState.READY):
-        seen = await insist(
-            lambda: work.parts.batch.nodes(node.name for node in ready), work.parts.spec.timing.stop
-        )
-        remains += decide.outlived(ready, seen)
+    remains = [node.name for node in gone] + await _outlived(work)
     return await remove(work.on(remains)) if remains else {}
+
+
+async def _outlived(work: Work) -> list[str]:
+    """Only a resume asks: before a deploy has run, the batch system may not."""
+    ready = work.record.of(work.names, NodeState.READY)
+    if not ready or work.operation.kind is not Kind.RESUME:
+        return []
+    names = [node.name for node in ready]
+    seen = await insist(lambda: work.parts.batch.nodes(names), work.parts.spec.timing.stop)
+    return decide.outlived(ready, seen)
 
 
 async def _request(work: Work, names: Iterable[str]) -> None:

@@ -5,7 +5,7 @@ The engine runs it beside the further steps of the nodes that still stand.
 
 from collections import defaultdict
 
-from springtide.model import STARTING, NodeState
+from springtide.model import STARTING, Kind, NodeState
 from springtide.ports import Unavailable
 from springtide.steps.instances import remove
 from springtide.steps.inventory import refresh_inventory
@@ -13,7 +13,10 @@ from springtide.steps.work import Fallen, Work, insist
 
 
 async def rescue(work: Work, fallen: Fallen) -> None:
-    """Give the nodes back first, so that their jobs move on, then remove what they left."""
+    """Give the nodes back first, so that their jobs move on, then remove what they left.
+
+    Nobody waits for the nodes of a deploy, nor may there be a batch system yet.
+    """
     starting = [node for node in work.record.of(fallen) if node.state in STARTING]
     await work.record.move(
         [node.to(NodeState.FAILED, reason=fallen[node.name]) for node in starting],
@@ -21,7 +24,8 @@ async def rescue(work: Work, fallen: Fallen) -> None:
         work.operation.id,
     )
     failed = {node.name for node in work.record.of(fallen, NodeState.FAILED)}
-    await give_back(work, {name: why for name, why in fallen.items() if name in failed})
+    if work.operation.kind is Kind.RESUME:
+        await give_back(work, {name: why for name, why in fallen.items() if name in failed})
     stuck = await remove(work.on(failed))
     if stuck:
         await work.record.note("instance stuck", nodes=stuck, operation=work.operation.id)
