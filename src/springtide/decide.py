@@ -94,6 +94,15 @@ def dead(nodes: Iterable[Node], instances: Sequence[Instance]) -> dict[str, str]
     }
 
 
+def astray(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> dict[str, str]:
+    """Nodes that the batch system looks for where they are not, and where they are."""
+    return {
+        node.name: node.address
+        for node in nodes
+        if node.address is not None and batch[node.name].address not in (None, node.address)
+    }
+
+
 def still_wanted(names: Iterable[str], batch: Mapping[str, BatchNode]) -> dict[str, str]:
     """Nodes that a suspend must leave alone because the batch system uses them."""
     return {

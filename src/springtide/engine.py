@@ -225,7 +225,7 @@ class Engine:
                 next_step=run.operation.next_step + 1,
                 fallen={**run.operation.fallen, **fallen},
             )
-            await self._save(run, done, "step done", step)
+            await self._save(run, done, "step done", step.value)
             self._rescue(run, fallen)
 
     def _rescue(self, run: Run, fallen: Fallen) -> None:

@@ -186,9 +186,9 @@ class World:
             home=provider,
             batch=cast(BatchSystem, line),
             configurator=SimConfigurator(),
-            site=Site("10.64.0.1"),
+            site=Site("127.64.0.1"),
         )
-        await parts.record.store.put("site", '{"control_address": "10.64.0.1", "facts": {}}')
+        await parts.record.store.put("site", '{"control_address": "127.64.0.1", "facts": {}}')
         self._life = life
         daemon = Daemon(parts, self.layout)
         runs, stop = asyncio.Event(), asyncio.Event()

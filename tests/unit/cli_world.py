@@ -144,7 +144,7 @@ class World:
             home=provider,
             batch=self.batch,
             configurator=NoConfigurator(),
-            site=Site("10.64.0.1"),
+            site=Site("127.64.0.1"),
         )
         self.daemon = Daemon(parts, self.layout)
 

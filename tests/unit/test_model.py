@@ -1,5 +1,7 @@
 """The two tables of the model, and what they promise."""
 
+from itertools import pairwise
+
 import pytest
 
 from springtide.model import (
@@ -38,7 +40,7 @@ def test_every_state_can_reach_off(state: NodeState) -> None:
 
 def test_the_way_up_and_down_is_in_the_graph() -> None:
     way = ["off", "requested", "booting", "joining", "ready", "deleting", "off"]
-    for before, after in zip(way, way[1:], strict=False):
+    for before, after in pairwise(way):
         assert NodeState(after) in TRANSITIONS[NodeState(before)]
 
 

@@ -23,7 +23,7 @@ from springtide.ports import (
 )
 from springtide.providers.fake_faults import Faults
 
-CONTROL_ADDRESS = IPv4Address("10.64.0.1")
+CONTROL_ADDRESS = IPv4Address("127.64.0.1")  # loopback, so that nobody else can be meant
 
 Listener = Callable[[Instance], object]
 

@@ -1,10 +1,12 @@
 """Waiting until the batch system has heard from the nodes: that, and nothing less, is ready."""
 
 import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
 
 from springtide import decide
 from springtide.model import Node, NodeState
-from springtide.ports import CloudError
+from springtide.ports import CloudError, Unavailable
 from springtide.steps.work import Fallen, Work
 
 DEATH_WATCH_S = 2.0
@@ -18,8 +20,11 @@ async def wait_registered(work: Work) -> Fallen:
     look_at = loop.time() + DEATH_WATCH_S
     fallen = Fallen()
     while joining := _joining(work, fallen):
-        registered = await work.parts.roll_call.next(node.name for node in joining)
-        await _ready(work, [node for node in joining if node.name in registered])
+        heard = await work.parts.roll_call.next(node.name for node in joining)
+        registered = [node for node in joining if node.name in heard]
+        astray = decide.astray(registered, heard)
+        await _ready(work, [node for node in registered if node.name not in astray])
+        await _tell_again(work, astray)
         if loop.time() > look_at:
             fallen |= await _dead(work, _joining(work, fallen))
             look_at = loop.time() + DEATH_WATCH_S
@@ -37,6 +42,15 @@ async def _ready(work: Work, nodes: list[Node]) -> None:
     await work.record.move(
         [node.to(NodeState.READY) for node in nodes], "node registered", work.operation.id
     )
+
+
+async def _tell_again(work: Work, addresses: Mapping[str, str]) -> None:
+    """Slurm takes a node's address from where it registers; behind a gateway that is wrong."""
+    if addresses:
+        with suppress(Unavailable):
+            await work.parts.batch.set_addresses(addresses)
+            told = dict.fromkeys(addresses, "it had registered from another address")
+            await work.record.note("address told", nodes=told, operation=work.operation.id)
 
 
 def _late(work: Work) -> str:

@@ -4,9 +4,11 @@ The `wait registered` steps of all running operations share one RollCall.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from springtide.ports import BatchSystem, Unavailable
+from springtide.ports import BatchNode, BatchSystem, Unavailable
+
+Registered = Mapping[str, BatchNode]
 
 
 class RollCall:
@@ -18,12 +20,12 @@ class RollCall:
 
     def __init__(self, batch: BatchSystem) -> None:
         self._batch = batch
-        self._waiting: dict[asyncio.Future[frozenset[str]], frozenset[str]] = {}
+        self._waiting: dict[asyncio.Future[Registered], frozenset[str]] = {}
         self._asking: asyncio.Task[None] | None = None
 
-    async def next(self, names: Iterable[str]) -> frozenset[str]:
-        """Those of the names that had registered at the next question."""
-        future: asyncio.Future[frozenset[str]] = asyncio.get_running_loop().create_future()
+    async def next(self, names: Iterable[str]) -> Registered:
+        """Those of the nodes that had registered at the next question."""
+        future: asyncio.Future[Registered] = asyncio.get_running_loop().create_future()
         self._waiting[future] = frozenset(names)
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._ask())
@@ -40,12 +42,13 @@ class RollCall:
             registered = await self._registered(frozenset().union(*asked.values()))
             for future, names in asked.items():
                 if not future.done():
-                    future.set_result(names & registered)
+                    heard = {n: node for n, node in registered.items() if n in names}
+                    future.set_result(heard)
             await asyncio.sleep(max(self.SHORTEST_S, self.SHARE * (loop.time() - began)))
 
-    async def _registered(self, names: frozenset[str]) -> frozenset[str]:
+    async def _registered(self, names: frozenset[str]) -> Registered:
         try:
             nodes = await self._batch.nodes(names)
         except Unavailable:
-            return frozenset()
-        return frozenset(name for name, node in nodes.items() if node.registered)
+            return {}
+        return {name: node for name, node in nodes.items() if node.registered}

@@ -1,0 +1,24 @@
+"""What all tests share."""
+
+import asyncio
+import os
+import shutil
+
+import pytest
+
+NEEDED = ("slurmctld", "slurmd", "munged", "unshare", "ip")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have no event loop made that nobody closes: asking for the current one would make it."""
+    asyncio.set_event_loop(None)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """`make test` installs all that real tests need; elsewhere they say what is missing."""
+    if item.get_closest_marker("real") is None:
+        return
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    missing = [program for program in NEEDED if shutil.which(program, path=path) is None]
+    if missing or os.geteuid() != 0:
+        pytest.skip(f"needs root and {', '.join(missing) or 'nothing else'}: run `make test`")

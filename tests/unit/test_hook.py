@@ -1,0 +1,176 @@
+"""The hook as slurmctld runs it: closed descriptors, no PATH, hardly an environment."""
+
+import json
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from springtide.configure.programs import Programs, problems
+
+REPLY = b"HTTP/1.1 %s\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Programs:
+    made = Programs(
+        directory=tmp_path / "bin",
+        socket=tmp_path / "sock",
+        spool=tmp_path / "spool",
+        user="root",
+        prolog=None,
+        wait_s=20.0,
+    )
+    made.install()
+    return made
+
+
+def run(program: Path, *arguments: str, **environ: str) -> int:
+    """As slurmctld does it; only the exit code is seen."""
+
+    def close() -> None:
+        for descriptor in (0, 1, 2):
+            os.close(descriptor)
+
+    process = subprocess.Popen([program, *arguments], env=environ, preexec_fn=close)
+    return process.wait(timeout=30)
+
+
+@contextmanager
+def daemon(path: Path, status: bytes = b"202 Accepted", calls: int = 1) -> Iterator[list[Any]]:
+    """Something that answers on the socket; what it was sent is in the list."""
+    heard: list[Any] = []
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen()
+
+    def answer() -> None:
+        for _ in range(calls):
+            connection, _ = listener.accept()
+            with connection:
+                heard.append(_read(connection))
+                connection.sendall(REPLY % status)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    try:
+        yield heard
+    finally:
+        thread.join(timeout=30)
+        listener.close()
+    assert not thread.is_alive()
+
+
+def _read(connection: socket.socket) -> tuple[str, Any]:
+    raw = b""
+    while b"\r\n\r\n" not in raw:
+        raw += connection.recv(65536)
+    head, _, body = raw.partition(b"\r\n\r\n")
+    length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+    while len(body) < length:
+        body += connection.recv(65536)
+    return head.split()[1].decode(), json.loads(body)
+
+
+def test_it_hands_over_nodes_and_the_resume_file(programs: Programs, tmp_path: Path) -> None:
+    file = tmp_path / "resume.json"
+    file.write_text('{"jobs": [{"job_id": 7}]}')
+    with daemon(programs.socket) as heard:
+        assert run(programs.directory / "resume", "c[1-4]", SLURM_RESUME_FILE=str(file)) == 0
+    ((path, message),) = heard
+    assert path == "/hook/resume"
+    assert message["nodes"] == "c[1-4]"
+    assert message["resume_file"] == '{"jobs": [{"job_id": 7}]}'
+    assert not list(programs.spool.iterdir())
+
+
+@pytest.mark.parametrize("program", ["resume", "suspend", "resume-fail", "reboot"])
+def test_without_a_daemon_it_spools(programs: Programs, program: str) -> None:
+    assert run(programs.directory / program, "c[1-4]") == 0
+    (file,) = programs.spool.iterdir()
+    message = json.loads(file.read_text())
+    assert (message["program"], message["nodes"]) == (program, "c[1-4]")
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_daemon_in_trouble_is_like_none(programs: Programs) -> None:
+    with daemon(programs.socket, b"503 Service Unavailable"):
+        assert run(programs.directory / "suspend", "c1") == 0
+    assert len(list(programs.spool.iterdir())) == 1
+
+
+def test_a_request_that_the_daemon_refuses_is_not_spooled(programs: Programs) -> None:
+    with daemon(programs.socket, b"404 Not Found"):
+        assert run(programs.directory / "resume", "nowhere") == 1
+    assert not list(programs.spool.iterdir())
+
+
+def test_neither_daemon_nor_spool_is_a_failure(programs: Programs) -> None:
+    programs.spool.rmdir()
+    assert run(programs.directory / "resume", "c1") == 1
+
+
+@pytest.mark.accepts("E25")
+@pytest.mark.parametrize("arguments", [[], [""], [" "], ["c1", "c2"]])
+def test_anything_but_one_host_list_is_wrong_usage(
+    programs: Programs, arguments: list[str]
+) -> None:
+    assert run(programs.directory / "resume", *arguments) == 2
+
+
+def test_the_prolog_waits_until_it_is_let_go(programs: Programs) -> None:
+    with daemon(programs.socket, b"200 OK") as heard:
+        job = {"SLURM_JOB_ID": "5", "SLURM_JOB_NODELIST": "c[1-2]"}
+        assert run(programs.directory / "prolog", **job) == 0
+    assert heard == [("/hook/prolog", {"job": "5", "nodes": "c[1-2]"})]
+
+
+def test_a_prolog_survives_a_restart_of_the_daemon(programs: Programs) -> None:
+    with daemon(programs.socket, b"500 Broken", calls=1):
+        process = subprocess.Popen(
+            [programs.directory / "prolog"],
+            env={"SLURM_JOB_ID": "5", "SLURM_JOB_NODELIST": "c1"},
+        )
+    programs.socket.unlink()
+    with daemon(programs.socket, b"200 OK") as heard:
+        assert process.wait(timeout=20) == 0
+    assert len(heard) == 1
+
+
+def test_the_sites_own_prolog_follows_with_its_environment_and_decides(tmp_path: Path) -> None:
+    theirs, mark = tmp_path / "theirs", tmp_path / "mark"
+    theirs.write_text(f"#!/bin/sh\necho $SLURM_JOB_ID >{mark}\nexit 3\n")
+    theirs.chmod(0o755)
+    made = Programs(
+        tmp_path / "bin", tmp_path / "sock", tmp_path / "spool", "root", str(theirs), 20.0
+    )
+    made.install()
+    with daemon(made.socket, b"200 OK"):
+        job = {"SLURM_JOB_ID": "5", "SLURM_JOB_NODELIST": "c1"}
+        assert run(made.directory / "prolog", **job) == 3
+    assert mark.read_text() == "5\n"
+
+
+@pytest.mark.accepts("B7")
+def test_installed_programs_have_the_rights_that_slurm_wants(programs: Programs) -> None:
+    for name in ("resume", "suspend", "resume-fail", "reboot", "prolog"):
+        assert problems(programs.directory / name, "slurm") == []
+    (programs.directory / "hook").chmod(0o775)
+    (said,) = problems(programs.directory / "resume", "slurm")
+    assert "chmod go-w" in said
+
+
+def test_installing_again_changes_nothing_and_mends_rights(programs: Programs) -> None:
+    hook = programs.directory / "hook"
+    before = hook.stat()
+    hook.chmod(0o777)
+    programs.install()
+    after = hook.stat()
+    assert after.st_ino == before.st_ino
+    assert after.st_mode & 0o777 == 0o755
