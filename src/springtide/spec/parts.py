@@ -62,30 +62,38 @@ class Batch(Strict):
     """What every batch system has."""
 
     user: Account = "slurm"
-    """Who it runs as, and who may call our hook."""
+    """Who it runs as (SlurmUser), and who besides root may call our hook."""
 
 
 class Slurm(Batch):
+    """A slurmctld and a munged of the cluster's own, on this machine."""
+
     kind: Literal["slurm"] = "slurm"
+    """Which batch system; the keys beside it depend on it."""
     port: Port = 6817
+    """slurmctld's, on the control address only: clusters side by side can have the same."""
     node_port: Port = 6818
+    """slurmd's, on every node."""
     host: Host | None = None
-    """The control host's name; None is this machine's short host name."""
+    """The control host's name; left out, this machine's short host name."""
     prolog: AbsolutePath | None = None
     """The site's own PrologSlurmctld, which runs after ours."""
     resume_rate: Count = 0
-    """Nodes in a minute, 0 is no limit."""
+    """ResumeRate: so many nodes in a minute may start, 0 is no limit."""
     suspend_rate: Count = 0
+    """SuspendRate: so many nodes in a minute may go, 0 is no limit."""
     hide_off: Switch = False
     """Whether Slurm's commands show no powered-down nodes, not even to root."""
     parameters: Mapping[ParameterName, Parameter] = Field(default_factory=dict)
-    """Further lines of slurm.conf."""
+    """Further lines of slurm.conf, or other values for ours; lists such as
+    SchedulerParameters are added to."""
 
 
 class FakeBatch(Batch):
     """A batch system in memory, for tests."""
 
     kind: Literal["fake"] = "fake"
+    """The daemon refuses it."""
 
 
 AnyBatch = Annotated[Slurm | FakeBatch, Field(discriminator="kind"), _kind("slurm")]
@@ -95,24 +103,30 @@ class Containers(Strict):
     """Nodes are containers on this machine."""
 
     kind: Literal["containers"] = "containers"
+    """Where nodes come from; the keys beside it depend on it."""
     subnet: Subnet | None = None
-    """None is a free one, chosen when the site is made."""
+    """The network of nodes and control host, which has its first address; left out, a free
+    /20 of 10.77.0.0/16, chosen when the site is made."""
     mounts: Annotated[tuple[Mount, ...], Distinct] = ()
-    """Directories of this machine that every node sees at the same path."""
+    """Directories of this machine that every node sees at the same path, to read and write."""
 
 
 class NoProvider(Strict):
     """Machines that exist without us: never created, deleted or suspended."""
 
     kind: Literal["none"] = "none"
+    """Slurm gets their node lines, and never suspends them."""
 
 
 class FakeProvider(Strict):
     """A cloud in memory, for tests."""
 
     kind: Literal["fake"] = "fake"
+    """The daemon refuses it."""
     latency: Seconds = 0.0
+    """How long a call takes."""
     boot: Seconds = 0.0
+    """How long an instance takes to boot."""
 
 
 Provider = Containers | NoProvider | FakeProvider
@@ -123,32 +137,39 @@ class Image(Strict):
     """What a node's root is made of."""
 
     path: AbsolutePath
+    """A root directory of this machine; nodes see it, but what they write to it goes with them."""
 
 
 class Flavor(Strict):
     """How big a node is, and what an hour of it costs."""
 
     cpus: Cpus
+    """What Slurm is told; a container is not held to it."""
     memory: Size
-    """MiB."""
+    """What Slurm is told; a container is not held to it."""
     price: Price | None = None
+    """Of an hour, in whatever currency; `tide plan` adds it up."""
     features: Annotated[tuple[Word, ...], Distinct] = ()
+    """Features of its nodes in Slurm, where all flavors of the group have them."""
 
 
 class Group(Strict):
     """Nodes that are made alike."""
 
     nodes: Hosts = ""
-    """All that may exist, as a host list; `names` are its names."""
+    """All that may exist, as a host list."""
     min: Count = 0
-    """So many are always up, the first ones."""
+    """So many are always up, the first ones; the others come and go with the jobs."""
     flavors: Annotated[tuple[Name, ...], Field(min_length=1), Distinct] = ("default",)
-    """In the order to try."""
+    """In the order to try when the provider has no room; Slurm is told what all of them have."""
     zones: Annotated[tuple[Word, ...], Distinct] = ()
+    """Zones of the provider, in the order to try; containers have none."""
     image: Name = "host"
+    """One of `images`; `host` is this machine's own root."""
     provider: AnyProvider | None = None
-    """None is the cluster's."""
+    """Where its nodes come from; left out, as for the whole cluster."""
     features: Annotated[tuple[Word, ...], Distinct] = ()
+    """Features of its nodes in Slurm."""
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -159,25 +180,27 @@ class Partition(Strict):
     """A queue over groups."""
 
     groups: Annotated[tuple[Name, ...], Distinct]
+    """Whose nodes it has."""
     default: Switch = False
+    """Whether jobs that name no partition go there."""
     parameters: Mapping[ParameterName, Parameter] = Field(default_factory=dict)
     """Further settings of its line in slurm.conf."""
 
 
 class Timing(Strict):
-    """All in seconds."""
+    """How long things may take; a number without a unit is seconds."""
 
     idle: Seconds = 600.0
-    """A node without a job is given up after this."""
+    """A node without a job is given up after this (SuspendTime)."""
     start: PositiveSeconds = 600.0
-    """A node that has not registered by then has failed."""
+    """A node that has not registered by then has failed; ResumeTimeout is 30 s longer."""
     stop: PositiveSeconds = 300.0
-    """An instance is gone by then."""
+    """An instance is gone by then (SuspendTimeout)."""
     drain: PositiveSeconds = 86400.0
-    """The jobs of a node that must go may run so long."""
+    """The jobs of a node that must go may run so long. No operation of this version drains."""
     reconcile: PositiveSeconds = 30.0
-    """Spec, record and world are compared so often."""
+    """How often all is compared with what should be. This version does not compare."""
     lock: PositiveSeconds = 600.0
-    """How long an operation may wait for what others must do first."""
+    """How long an operation may wait for others on its nodes, and for a slurmctld that is away."""
     gather: Seconds = 0.020
     """Calls of the hook that come so close together are one operation."""
