@@ -5,16 +5,21 @@ from dataclasses import dataclass
 from itertools import product
 
 from springtide.model import STARTING, Node, NodeState
+from springtide.nodeset import expand, fold
 from springtide.ports import (
     BatchNode,
     CloudError,
     Instance,
     InstanceState,
+    Job,
     NoCapacity,
     Power,
     Transient,
 )
 from springtide.spec import Cluster
+
+MOST_TOLD = 50
+"""Jobs that are told of one misfortune: each costs a command."""
 
 Choice = tuple[str, str | None]
 """A flavor and a zone."""
@@ -101,6 +106,19 @@ def astray(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> dict[str, s
         for node in nodes
         if node.address is not None and batch[node.name].address not in (None, node.address)
     }
+
+
+def news(jobs: Iterable[Job], fallen: Mapping[str, str]) -> dict[str, str]:
+    """What to say to each job that waits for nodes which cannot start, the first few of them."""
+    told: dict[str, str] = {}
+    waiting = (job for job in jobs if job.configuring and job.nodes)
+    for job in waiting:
+        lost = [name for name in expand(job.nodes) if name in fallen]
+        if lost and len(told) < MOST_TOLD:
+            told[job.id] = (
+                f"{fold(lost)} could not start, so the job waits again: {fallen[lost[0]]}"
+            )
+    return told
 
 
 def still_wanted(names: Iterable[str], batch: Mapping[str, BatchNode]) -> dict[str, str]:

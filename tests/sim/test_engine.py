@@ -53,6 +53,13 @@ async def test_a_job_moves_on_when_its_node_cannot_start(tmp_path: Path) -> None
     async with world.living(Life()):
         job = world.batch.submit(1, 10)
         await until(lambda: job.requeues == 1)
+        assert world.batch.told == [
+            (
+                job.id,
+                "c1 could not start, so the job waits again: "
+                "the account's quota is used up: no more instances",
+            )
+        ]
         world.cloud.faults.refused_nodes.clear()
         await until(lambda: job.state == "COMPLETED")
     assert world.batch.killed_jobs == {}

@@ -4,7 +4,9 @@ The engine runs it beside the further steps of the nodes that still stand.
 """
 
 from collections import defaultdict
+from contextlib import suppress
 
+from springtide import decide
 from springtide.model import STARTING, Kind, NodeState
 from springtide.ports import Unavailable
 from springtide.steps.instances import remove
@@ -34,11 +36,20 @@ async def rescue(work: Work, fallen: Fallen) -> None:
 
 async def give_back(work: Work, fallen: Fallen) -> None:
     """Hand nodes back to the batch system, one call for all that share a reason."""
+    await _tell_owners(work, fallen)
     by_reason: dict[str, list[str]] = defaultdict(list)
     for name, why in fallen.items():
         by_reason[why].append(name)
     for why, names in by_reason.items():
         await _give_back(work, names, why)
+
+
+async def _tell_owners(work: Work, fallen: Fallen) -> None:
+    """Say it to the jobs that wait for the nodes, while the batch system still knows which."""
+    with suppress(Unavailable):
+        jobs = await work.parts.batch.jobs()
+        for job, why in decide.news(jobs, fallen).items():
+            await work.parts.batch.tell(job, why)
 
 
 async def _give_back(work: Work, names: list[str], why: str) -> None:
