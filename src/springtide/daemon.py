@@ -116,7 +116,7 @@ class Daemon:
             await self.receive(request)
         except (BadRequest, UnknownNodes) as error:
             await self.parts.record.note("spooled request refused", detail=str(error))
-        except StoreError as error:
+        except (StoreError, Unavailable) as error:
             self.parts.record.complain("spooled request kept", str(error))
             return
         path.unlink(missing_ok=True)

@@ -9,9 +9,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import groupby
 
 from springtide.model import Request
+from springtide.ports import StoreError
 
 Submit = Callable[[str, Sequence[Request]], Awaitable[None]]
 
+RETRY_S = 5.0
 LONGEST = 10
 """A window that keeps being extended closes after this many of its lengths."""
 
@@ -42,7 +44,15 @@ class Gather:
             await self._quiet()
             burst, self._requests = self._requests, []
             for program, requests in groupby(burst, key=lambda request: request.program):
-                await self._submit(program, list(requests))
+                await self._insist(program, list(requests))
+
+    async def _insist(self, program: str, requests: Sequence[Request]) -> None:
+        """A request that was accepted is not dropped because the record is in trouble."""
+        while True:
+            try:
+                return await self._submit(program, requests)
+            except StoreError:
+                await asyncio.sleep(RETRY_S)
 
     async def _quiet(self) -> None:
         """Until nothing has come for a window, or it has been open for too long."""

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from springtide.batch.fake import Timing
-from springtide.model import Kind, NodeState, OperationState, Request
+from springtide.model import Kind, NodeState, Operation, OperationState, Request
 from springtide.ports import InstanceState, NoCapacity, QuotaExceeded, Rejected, Unavailable
 from springtide.providers.fake import Faults
-from tests.sim.world import Life, World
+from springtide.spec import parse
+from springtide.store import SqliteStore
+from tests.sim.world import SPEC, Life, World
 
 pytestmark = pytest.mark.looptime
 
@@ -280,3 +282,40 @@ async def test_by_hand_nodes_go_through_the_batch_system(tmp_path: Path) -> None
         await until(lambda: set(states(world).values()) == {NodeState.OFF})
         assert job.state == "COMPLETED"
     assert world.batch.killed_jobs == {}
+
+
+async def test_a_node_that_left_the_cluster_file_is_not_made_but_still_removed(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, nodes=3)
+    async with world.living(Life()) as daemon:
+        job = world.batch.submit(3, 5)
+        await until(lambda: job.state == "RUNNING")
+        await daemon.parts.record.store.open([Operation(0, Kind.RESUME, ("c3",))])
+    world.spec = parse(SPEC.format(nodes=2, lock="10m"), "sim.yaml")
+    async with world.living(Life()) as daemon:
+        await daemon.engine.idle()
+        last = (await daemon.parts.record.store.operations(limit=1))[0]
+        assert last.fallen == {"c3": "it is no longer in the cluster file"}
+        await until(lambda: job.state == "COMPLETED")
+        (gone,) = await daemon.engine.submit(Kind.DESTROY, ["c3"], asked_by="x")
+        await daemon.engine.wait(gone.id)
+        assert "c3" not in {instance.node for instance in world.cloud.alive()}
+
+
+async def test_an_accepted_request_outlasts_a_record_that_cannot_be_written(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    async with world.living(Life()) as daemon:
+        store = daemon.parts.record.store
+        assert isinstance(store, SqliteStore)
+        job = world.batch.submit(1, 5)
+        async with asyncio.timeout(1):
+            while not store._db.execute("SELECT 1 FROM requests").fetchall():
+                await asyncio.sleep(0)
+        store._db.execute("PRAGMA query_only = ON")
+        await asyncio.sleep(20)
+        assert job.state == "CONFIGURING"
+        store._db.execute("PRAGMA query_only = OFF")
+        await until(lambda: job.state == "COMPLETED")

@@ -14,15 +14,22 @@ LOOK_S = 0.5
 
 async def create_instances(work: Work) -> Fallen:
     """An instance for each node: remains are removed, intent is recorded, then they are made."""
-    fallen = await _clear_remains(work)
+    fallen = _strangers(work) | await _clear_remains(work)
     await _request(work, (name for name in work.names if name not in fallen))
-    wanted = [node.name for node in work.record.of(work.names, NodeState.REQUESTED)]
+    standing = (name for name in work.names if name not in fallen)
+    wanted = [node.name for node in work.record.of(standing, NodeState.REQUESTED)]
     made = await asyncio.gather(
         *(_launch(work, provider, names) for provider, names in work.by_provider(wanted))
     )
     for one in made:
         fallen |= one
     return fallen
+
+
+def _strangers(work: Work) -> Fallen:
+    """Nodes that left the cluster file after somebody had asked for them."""
+    known = work.parts.spec.node_group
+    return {name: "it is no longer in the cluster file" for name in work.names if name not in known}
 
 
 async def _clear_remains(work: Work) -> Fallen:

@@ -82,14 +82,17 @@ class Work:
         return replace(self, names=tuple(names))
 
     def by_provider(self, names: Iterable[str]) -> list[tuple[Provider, list[str]]]:
-        """The nodes of each provider; a provider that serves several groups appears once."""
-        groups = self.parts.spec.node_group
+        """The nodes of each provider; a provider that serves several groups appears once.
+
+        A node that left the cluster file is still known to the record, with its group.
+        """
+        parts = self.parts
         sorted_out: dict[int, list[str]] = defaultdict(list)
-        for name in names:
-            sorted_out[id(self.parts.providers[groups[name]])].append(name)
+        for node in parts.record.of(names):
+            sorted_out[id(parts.providers.get(node.group, parts.home))].append(node.name)
         return [
             (provider, sorted_out[id(provider)])
-            for provider in self.parts.distinct_providers()
+            for provider in parts.distinct_providers()
             if id(provider) in sorted_out
         ]
 
