@@ -83,7 +83,7 @@ def test_a_node_is_ready_when_it_has_registered_and_not_when_it_runs(
     assert real.states("slow-1") == {"ready"}
 
 
-@pytest.mark.accepts("B13")
+@pytest.mark.accepts("B13", "C17")
 @pytest.mark.timeout(180)
 def test_a_boot_from_before_the_request_does_not_count(real: RealCluster) -> None:
     """Without -b slurmd reports the boot of this machine, which was long before."""

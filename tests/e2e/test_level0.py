@@ -23,7 +23,7 @@ from springtide.api.server import listen
 from springtide.compose import compose
 from springtide.daemon import Daemon
 from springtide.model import Kind, NodeState
-from springtide.ports import Instance
+from springtide.ports import Instance, Launch
 from springtide.providers.fake import FakeCloud, FakeProvider, Faults
 from springtide.spec import parse
 from springtide.steps import Parts
@@ -168,3 +168,33 @@ async def test_twenty_nodes_start_at_once_and_not_one_after_the_other(level0: Le
     registered = [event.at for event in events if event.what == "node registered"]
     assert len(created) == len(registered) == 20
     assert max(created) < min(registered)
+
+
+def _launch(node: str, generation: int) -> Launch:
+    return Launch("level0", node, generation, "general", "host", "default")
+
+
+@pytest.mark.accepts("C10")
+async def test_a_namesake_that_still_terminates_is_waited_for(level0: Level0) -> None:
+    level0.cloud.faults.delete_s = 3.0
+    old = level0.cloud.start(_launch("z-05", 7))
+    level0.cloud.delete(old.id)
+    out = level0.daemon.layout.state.parent / "out"
+    await level0.slurm("sbatch", "-w", "z-05", "-o", str(out), "--wrap", "hostname")
+    await until(lambda: out.exists() and out.read_text() == "z-05\n")
+    (instance,) = level0.cloud.alive()
+    assert instance.id != old.id
+    assert level0.cloud.duplicates() == []
+
+
+@pytest.mark.accepts("C10")
+async def test_an_instance_that_exists_already_is_adopted(level0: Level0) -> None:
+    """As after a lost reply: the cloud has it, the record does not."""
+    made = level0.cloud.start(_launch("z-06", 1))
+    out = level0.daemon.layout.state.parent / "out"
+    await level0.slurm("scontrol", "update", "nodename=z-06", "state=power_up")
+    await level0.slurm("sbatch", "-w", "z-06", "-o", str(out), "--wrap", "hostname")
+    await until(lambda: level0.states(["z-06"]) == {NodeState.READY})
+    assert level0.daemon.parts.record.nodes["z-06"].instance == made.id
+    assert level0.cloud.calls["create"] == 1
+    assert [instance.id for instance in level0.cloud.alive()] == [made.id]

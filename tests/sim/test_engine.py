@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from springtide.batch.fake import Timing
-from springtide.model import Kind, NodeState, Operation, OperationState, Request
+from springtide.engine import Engine
+from springtide.model import Kind, NodeState, Operation, OperationState, Request, Step
 from springtide.ports import InstanceState, NoCapacity, QuotaExceeded, Rejected, Unavailable
 from springtide.providers.fake import Faults
 from springtide.spec import parse
+from springtide.steps import STEPS, Fallen, Work
 from springtide.store import SqliteStore
 from tests.sim.world import SPEC, Life, World
 
@@ -319,3 +321,38 @@ async def test_an_accepted_request_outlasts_a_record_that_cannot_be_written(
         assert job.state == "CONFIGURING"
         store._db.execute("PRAGMA query_only = OFF")
         await until(lambda: job.state == "COMPLETED")
+
+
+@pytest.mark.accepts("C9")
+async def test_twenty_nodes_take_no_longer_than_one_and_a_half_times_one(tmp_path: Path) -> None:
+    async def time_for(nodes: int) -> float:
+        world = World(tmp_path / str(nodes), nodes=nodes)
+        loop = asyncio.get_running_loop()
+        async with world.living(Life()):
+            began = loop.time()
+            job = world.batch.submit(nodes, 5)
+            await until(lambda: job.state == "RUNNING")
+            return loop.time() - began
+
+    assert await time_for(20) <= 1.5 * await time_for(1)
+
+
+@pytest.mark.accepts("C17")
+async def test_a_defect_ends_the_operation_and_is_written_down(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def broken(work: Work) -> Fallen:
+        raise ZeroDivisionError("a planted defect")
+
+    world = World(tmp_path)
+    async with world.living(Life()) as daemon:
+        engine = Engine(daemon.parts, steps={**STEPS, Step.REFRESH_INVENTORY: broken})
+        (operation,) = await engine.submit(Kind.RESUME, ["c1"], asked_by="x")
+        ended = await engine.wait(operation.id)
+        assert ended is not None
+        assert ended.state is OperationState.FAILED
+        assert "a planted defect" in ended.reason
+        assert world.cloud.alive() == []
+        failed = [e for e in await daemon.parts.record.store.events() if e.what == "node failed"]
+        assert [event.node for event in failed] == ["c1"]
+    assert "ZeroDivisionError" in capsys.readouterr().out
