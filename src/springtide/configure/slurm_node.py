@@ -17,6 +17,8 @@ from springtide.model import Node
 from springtide.ports import Site
 
 MUNGE_USER = "munge"
+START_S = 0.2
+"""A slurmd on a busy machine has registered after this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,13 @@ setpriv --reuid={munge_user} --regid={munge_user} --clear-groups \\
     --log-file="$munge/munged.log" --seed-file="$munge/munged.seed" &
 until [ -S "$socket" ]; do sleep 0.01; done
 
+# slurmd -b counts the machine's whole seconds since its start. If one ends before it has
+# registered, it seems to have booted a second early, perhaps before it was asked for; then
+# slurmctld waits for another boot in vain. So it does not start shortly before a second ends.
+read -r uptime _ </proc/uptime
+part=1${{uptime#*.}}
+[ "$part" -lt {late} ] || sleep "$(printf '0.%02d' $((200 - part)))"
+
 export SLURM_CONF="$conf"
 exec slurmd -D -b -N "$TIDE_NODE" -f "$conf"
 """
@@ -95,4 +104,5 @@ def render_boot(node: SlurmNode) -> str:
         mounts=" ".join(quote(str(path)) for path in node.mounts),
         user=quote(node.user),
         munge_user=MUNGE_USER,
+        late=round(100 * (2 - START_S)),
     )
