@@ -1,0 +1,65 @@
+"""`make bench`: all benchmarks, or those named. A table each; nothing is left behind."""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+from typing import NoReturn
+
+from bench import hook, many, nodeset, scale, start
+from bench.queue import GaveUp
+from bench.table import Table
+
+
+def _nodeset(quick: bool) -> Iterator[Table]:
+    yield Table("hostlists", ["", "CPU"], [list(row) for row in nodeset.run()])
+
+
+BENCHMARKS: dict[str, Callable[[bool], Iterator[Table]]] = {
+    "start": start.run,
+    "hook": hook.run,
+    "many": many.run,
+    "scale": scale.run,
+    "nodeset": _nodeset,
+}
+NEED_ROOT = frozenset({"start", "hook", "many"})
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("benchmarks", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions, for a glance")
+    chosen = parser.parse_args(arguments)
+    if unknown := set(chosen.benchmarks) - BENCHMARKS.keys():
+        parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
+    names = chosen.benchmarks or list(BENCHMARKS)
+    if os.geteuid() != 0 and NEED_ROOT & set(names):
+        parser.error("containers need root; `scale` and `nodeset` do not")
+    signal.signal(signal.SIGTERM, _stop)
+    return _run(names, chosen.quick)
+
+
+def _run(names: Sequence[str], quick: bool) -> int:
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n", flush=True)
+    try:
+        for name in names:
+            for table in BENCHMARKS[name](quick):
+                print(table, end="\n\n", flush=True)
+    except KeyboardInterrupt:
+        print("interrupted; everything was removed", file=sys.stderr)
+        return 130
+    except GaveUp as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _stop(number: int, frame: FrameType | None) -> NoReturn:
+    """As Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())
