@@ -4,7 +4,6 @@ A program that its group or others may write switches all power saving off, so e
 owned by root, in a directory only root can change.
 """
 
-import json
 import os
 import pwd
 import shutil
@@ -34,20 +33,19 @@ class Programs:
         self.directory.mkdir(parents=True, exist_ok=True)
         self.directory.chmod(0o755)
         _write(self.directory / "hook", _source(), 0o755)
-        _write(self.directory / "hook.json", self._settings(), 0o644)
+        _write(self.directory / "hook.conf", self._settings(), 0o644)
         for program in hook.PROGRAMS:
             _link(self.directory / program, "hook")
         self._make_spool()
 
     def _settings(self) -> str:
-        return json.dumps(
-            {
-                "socket": str(self.socket),
-                "spool": str(self.spool),
-                "prolog": self.prolog,
-                "wait_s": self.wait_s,
-            }
-        )
+        settings = {
+            "socket": self.socket,
+            "spool": self.spool,
+            "prolog": self.prolog or "",
+            "wait_s": self.wait_s,
+        }
+        return "".join(f"{key}={value}\n" for key, value in settings.items())
 
     def _make_spool(self) -> None:
         """Only the batch system's user may leave requests there."""
