@@ -16,6 +16,7 @@ from springtide.spec import Containers as ContainersSpec
 from springtide.spec import NoProvider as NoProviderSpec
 from springtide.spec import Provider as ProviderSpec
 from springtide.spec import Slurm as SlurmSpec
+from springtide.spec.cluster import STATE
 from springtide.steps import Parts
 from springtide.store import open_sqlite
 
@@ -67,7 +68,7 @@ def _containers(wanted: ContainersSpec, spec: Cluster, layout: Layout) -> Contai
         layout.instances,
         images={name: image.path for name, image in spec.images.items()},
         mounts=[*ours, *shared],
-        hidden=[layout.state],
+        hidden=[layout.state, *([STATE] if STATE.is_dir() else [])],
         subnet=wanted.subnet,
     )
 

@@ -60,6 +60,7 @@ class Daemon:
     async def running(self) -> AsyncIterator[None]:
         """Everything the daemon does by itself, for the length of the block."""
         await self.parts.load()
+        await self.parts.record.store.forget_answered(self.parts.record.now())
         with self.parts.record.listening(self.prologs.changed):
             await self.engine.start()
             for request in await self.parts.record.store.waiting():

@@ -88,12 +88,12 @@ def instances_of(instances: Iterable[Instance], names: Iterable[str]) -> dict[st
 def dead(nodes: Iterable[Node], instances: Sequence[Instance]) -> dict[str, str]:
     """Nodes on their way up whose instance is broken, and why."""
     broken = {
-        (instance.node, instance.generation): instance
+        (instance.node, instance.generation)
         for instance in instances
         if instance.state in (InstanceState.BROKEN, InstanceState.STOPPED)
     }
     return {
-        node.name: f"its instance {broken[node.name, node.generation].id} died while it booted"
+        node.name: "its instance died while it booted"
         for node in nodes
         if (node.name, node.generation) in broken
     }

@@ -198,8 +198,8 @@ class BatchSystem(Protocol):
         """Say something to the job's owner."""
         ...
 
-    async def reload(self, site: Site) -> None:
-        """Write the configuration and make the batch system run with it."""
+    async def reload(self, site: Site) -> str:
+        """Write the configuration and have the batch system run with it; says what that changed."""
         ...
 
     async def stop(self) -> None:
@@ -286,6 +286,10 @@ class Store(Protocol):
         operation: int | None = None,
         limit: int = 1000,
     ) -> Sequence[Event]: ...
+
+    async def forget_answered(self, now: float) -> None:
+        """Drop requests that were answered so long ago that no copy of them can come."""
+        ...
 
     async def put(self, key: str, value: str) -> None:
         """Keep a fact about the cluster, such as its site."""

@@ -91,9 +91,10 @@ class FakeBatch(FakeScheduler):
         async with self._call("tell"):
             self.told.append((job, text))
 
-    async def reload(self, site: Site) -> None:
+    async def reload(self, site: Site) -> str:
         async with self._call("reload"):
-            self.site = site
+            known, self.site = self.site, site
+            return "" if known else "started"
 
     async def stop(self) -> None:
         async with self._call("stop"):

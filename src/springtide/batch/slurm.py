@@ -152,17 +152,17 @@ class Slurm:
 
     # Control
 
-    async def reload(self, site: Site) -> None:
-        await self._in_thread(lambda: self._reload(site))
+    async def reload(self, site: Site) -> str:
+        return await self._in_thread(lambda: self._reload(site))
 
-    def _reload(self, site: Site) -> None:
+    def _reload(self, site: Site) -> str:
         try:
             release = slurm_text.release(self._version())
             text = render(self._cluster, site, state=self._cluster.state, version=release)
             with self._controlling:
                 self._control.prepare()
                 self._install(text, site)
-                self._load(text, site)
+                return self._load(text, site)
         except TooOldError as error:
             raise Unavailable(str(error)) from error
         except OSError as error:
@@ -186,15 +186,19 @@ class Slurm:
         host = control_host(self._cluster)
         slurm_control.write(hosts, slurm_control.render_hosts(known, host, site.control_address))
 
-    def _load(self, text: str, site: Site) -> None:
-        """Have slurmctld run with this text, which is in place already."""
+    def _load(self, text: str, site: Site) -> str:
+        """Have slurmctld run with this text, which is in place already; says what changed."""
         control, loaded = self._control, self._control.loaded
         if control.running and needs_restart(loaded, text):
             control.stop_slurmctld()
+        ran = control.running
         control.start(control_host(self._cluster), site.control_address, self._port)
         if loaded and loaded != text:
             self._checked(["scontrol", "reconfigure"])  # nodes reread it too
         control.loaded = text
+        if not ran:
+            return "slurmctld started"
+        return "slurmctld reconfigured" if loaded != text else ""
 
     async def stop(self) -> None:
         await self._in_thread(self._stop)

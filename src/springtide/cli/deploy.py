@@ -155,7 +155,8 @@ def _changes(daemon: Client, operation: Json) -> list[str]:
     """What the operation did beyond looking; nothing, if all was as it should be."""
     events = list(daemon.lines("/events", operation=operation["id"], limit=MANY))
     started = {event["node"] for event in events if event["what"] == "node registered"}
-    return [f"{fold(started)} started"] if started else []
+    changed = [event["detail"] for event in events if event["what"] == "batch system changed"]
+    return changed + ([f"{fold(started)} started"] if started else [])
 
 
 def _tell(daemon: Client, news: list[str]) -> None:

@@ -55,8 +55,8 @@ async def _tell_again(work: Work, addresses: Mapping[str, str]) -> None:
 
 def _late(work: Work) -> str:
     return (
-        f"it did not register within {work.parts.spec.timing.start:.0f} s; "
-        "look at its boot log, then at timing.start"
+        f"it did not register within {work.parts.spec.timing.start:.0f} s (timing.start): "
+        "its slurmd does not start, or does not reach slurmctld"
     )
 
 
