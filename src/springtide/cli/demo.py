@@ -89,10 +89,10 @@ def run(keep: bool, clusters: Path = CLUSTERS) -> int:
     """The whole demo; answers the exit code."""
     stage = _kept(clusters / "demo") if keep else _fleeting()
     _refuse(stage)
-    output.put(render_intro(stage, keep))
-    _mention_killed()
     signals = Signals()
     with signals.listening():
+        output.put(render_intro(stage, keep))
+        _mention_killed()
         _claim(stage)
         try:
             _play(stage, keep, signals)
@@ -242,7 +242,7 @@ def _explain(error: BaseException, stage: Stage) -> None:
 
 def _remove(stage: Stage) -> bool:
     """Remove all, look for what is left, and tell; True if there is nothing."""
-    began_at = time.monotonic()
+    began = time.monotonic()
     try:
         _destroy(stage)
     except (Complaint, OSError) as error:
@@ -254,7 +254,7 @@ def _remove(stage: Stage) -> bool:
     if left:
         _say("\n".join(["\ntide: left behind:", *left, _how_to_remove(stage.state)]))
     else:
-        took = f"{time.monotonic() - began_at:.1f} s"
+        took = f"{time.monotonic() - began:.1f} s"
         _say(f"\nNothing left behind: no process, link, mount or file; removed in {took}.")
     return not left
 

@@ -151,16 +151,18 @@ class Show:
     # --- the cluster
 
     def _deploy(self) -> None:
-        began_at = time.monotonic()
+        began = time.monotonic()
+        self._go_on()
         detached.start(self._daemon, self._daemon.stored_spec)
         self._go_on()
         answer = self._daemon.post("/operations", {"operation": Kind.DEPLOY.value})
         operation = follow(self._daemon, answer["operations"][0]["id"], Unseen())
         if operation is None or operation["state"] != OperationState.DONE:
-            raise Complaint(f"deploy failed: {operation and operation['reason']}")
+            why = operation["reason"] if operation else "the cluster was removed meanwhile"
+            raise Complaint(f"deploy failed: {why}")
         status = self._daemon.get("/status")
         output.put(
-            f"\nCluster {self._stage.cluster} is up after {time.monotonic() - began_at:.1f} s: "
+            f"\nCluster {self._stage.cluster} is up after {time.monotonic() - began:.1f} s: "
             f"slurmctld {status['batch']['version']} at {status['control_address']}.\n"
             f"{sum(status['nodes'].values())} nodes may exist, none does."
         )
