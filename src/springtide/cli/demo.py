@@ -16,10 +16,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
+from springtide.batch.slurm_control import is_free
 from springtide.batch.slurm_service import read
 from springtide.cli import detached, output
 from springtide.cli.check import render_checks
-from springtide.cli.checks import REQUIRED, look, look_at_kernel, subject
+from springtide.cli.checks import HERE, REQUIRED, look, look_at_kernel, subject
 from springtide.cli.client import Client, Refused
 from springtide.cli.course import follow
 from springtide.cli.demo_remains import abandoned, hold, remains
@@ -38,6 +39,7 @@ KEPT_IDLE_S = 20
 LEAVE_S = 30.0
 """How long what was removed may take to go."""
 LAST_LINES = 8
+PORTS: tuple[int, ...] = (6817, *range(16817, 16917))
 PLACES = (Path("/var/tmp"), Path("/var/lib"))  # noqa: S108 - a directory of ours is made there
 PREFIX = "tide-demo-"
 
@@ -117,7 +119,7 @@ def _code(error: BaseException) -> int:
 
 def _kept(state: Path) -> Stage:
     """The stage of a cluster that stays."""
-    stage = Stage("demo", state, KEPT_IDLE_S)
+    stage = Stage("demo", state, KEPT_IDLE_S, _port())
     if stage.daemon.stored_spec.exists():
         raise Complaint(
             f"a demo cluster is there already, in {state}: use it, or remove it with "
@@ -131,7 +133,12 @@ def _kept(state: Path) -> Stage:
 def _fleeting() -> Stage:
     """The stage of one that goes; its name is its own, so that several can run side by side."""
     token = secrets.token_hex(2)
-    return Stage(f"demo-{token}", _place() / f"{PREFIX}{token}", IDLE_S)
+    return Stage(f"demo-{token}", _place() / f"{PREFIX}{token}", IDLE_S, _port())
+
+
+def _port() -> int:
+    """Slurm's own, or another if this machine has a Slurm already."""
+    return next((port for port in PORTS if is_free(HERE, port)), PORTS[0])
 
 
 def _place() -> Path:

@@ -67,6 +67,7 @@ class Stage:
     cluster: str
     state: Path
     idle_s: int
+    port: int = 6817
 
     @property
     def daemon(self) -> Client:
@@ -81,6 +82,7 @@ class Stage:
         return (
             f"cluster: {self.cluster}\n"
             f"state: {self.state}\n"
+            f"batch: {{port: {self.port}}}\n"
             f"provider: {{kind: containers, mounts: [{self.shared}]}}\n"
             "groups:\n"
             f'  general: {{nodes: "{NODES}"}}\n'

@@ -5,6 +5,7 @@ The site (its bridge) and the instances (their ports on it) both come here.
 
 import hashlib
 import json
+import os
 import subprocess
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv4Network
@@ -92,7 +93,12 @@ def parse_addresses(text: str) -> list[Used]:
 
 def _ip(arguments: list[str], commands: str = "") -> str:
     done = subprocess.run(
-        ["ip", *arguments], input=commands, capture_output=True, text=True, timeout=IP_LIMIT_S
+        ["ip", *arguments],
+        input=commands,
+        capture_output=True,
+        text=True,
+        timeout=IP_LIMIT_S,
+        env={"PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"},
     )
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
