@@ -29,7 +29,7 @@ def springtide(directory: Path, name: str = "ours") -> Iterator[Queue]:
     spec = describe(name, layout.state, out)
     daemon = _start(write(directory / "cluster.yaml", spec), directory / "daemon.out")
     try:
-        wait_until(layout.socket.is_socket, lambda: _last_words(directory), patience_s=30)
+        wait_until(lambda: _answers(layout.socket), lambda: _last_words(directory), patience_s=30)
         operate(layout.socket, "deploy")
         conf = layout.conf / "slurm.conf"
         yield Queue(spec["cluster"], conf, slurmctld_log(layout), out)
@@ -49,6 +49,14 @@ def _start(file: Path, output: Path) -> "subprocess.Popen[bytes]":
             stderr=stream,
             start_new_session=True,
         )
+
+
+def _answers(path: Path) -> bool:
+    try:
+        ask(path, "GET", "/plan")
+    except OSError:
+        return False
+    return True
 
 
 def _last_words(directory: Path) -> str:
