@@ -198,7 +198,7 @@ def test_only_a_name_is_needed() -> None:
     assert cluster.images == {"host": spec.Image(path=Path("/"))}
     assert cluster.partitions == {"main": spec.Partition(groups=(), default=True)}
     assert cluster.timing == spec.Timing(
-        idle=600, start=600, stop=300, drain=86400, reconcile=30, lock=600, gather=0.02
+        idle=600, start=600, stop=300, drain=86400, reconcile=30, lock=600, gather=0.005
     )
 
 

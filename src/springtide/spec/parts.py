@@ -202,5 +202,5 @@ class Timing(Strict):
     """How often all is compared with what should be. This version does not compare."""
     lock: PositiveSeconds = 600.0
     """How long an operation may wait for others on its nodes, and for a slurmctld that is away."""
-    gather: Seconds = 0.020
+    gather: Seconds = 0.005
     """Calls of the hook that come so close together are one operation."""
