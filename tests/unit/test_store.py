@@ -139,6 +139,16 @@ async def test_a_failed_transaction_changes_nothing(store: SqliteStore) -> None:
     assert (await store.nodes())["c1"].state is NodeState.OFF
 
 
+@pytest.mark.parametrize(("id", "kind"), [(10**30, OverflowError), ("\ud800", UnicodeEncodeError)])
+async def test_a_value_that_no_database_can_hold_leaves_the_record_usable(
+    store: SqliteStore, id: int, kind: type[Exception]
+) -> None:
+    with pytest.raises(kind):
+        await store.operation(id)
+    await store.put("key", "value")
+    assert await store.get("key") == "value"
+
+
 def test_a_record_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "record.db"
     connect(path).close()

@@ -102,10 +102,12 @@ class SqliteStore:
             self._db.execute("BEGIN IMMEDIATE")
             result = body()
             self._db.execute("COMMIT")
-        except sqlite3.Error as error:
+        except BaseException as error:
             with suppress(sqlite3.Error):
                 self._db.execute("ROLLBACK")
-            raise StoreError(f"the record could not be written: {error}") from error
+            if isinstance(error, sqlite3.Error):
+                raise StoreError(f"the record could not be written: {error}") from error
+            raise
         return result
 
     async def define(self, nodes: Iterable[Node]) -> None:
