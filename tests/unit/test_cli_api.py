@@ -3,12 +3,13 @@
 import json
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from springtide.cli.client import Client, Refused
+from springtide.cli.client import Client, Refused, UnixConnection
 from springtide.ports import NoCapacity
 from tests.unit.cli_world import LIMIT_S, World, run, served, wait_until
 
@@ -115,3 +116,37 @@ def test_a_protected_cluster_is_not_destroyed_without_its_name() -> None:
             with pytest.raises(Refused, match="sim is protected: confirm with its name"):
                 daemon.post("/operations", {"operation": "destroy", **body})
         assert daemon.post("/operations", {"operation": "destroy", "confirm": "sim"})["operations"]
+
+
+@pytest.mark.parametrize("id", ["9" * 18, "9" * 19, "9" * 30, "9" * 5000, "-1", "x"])
+def test_an_operation_that_cannot_be_is_not_found(world: World, id: str) -> None:
+    daemon = Client(world.layout.state)
+    for _ in range(2):
+        with pytest.raises(Refused) as refused:
+            daemon.get(f"/operations/{id}")
+        assert refused.value.status == 404
+    assert daemon.get("/status")["cluster"] == "sim"
+
+
+@pytest.mark.parametrize("path", ["/events", "/operations"])
+def test_nobody_can_ask_for_more_than_fits_into_memory(world: World, path: str) -> None:
+    with pytest.raises(Refused, match="limit must be at most 100000") as refused:
+        Client(world.layout.state).get(path, limit=100_001)
+    assert refused.value.status == 400
+
+
+@pytest.mark.parametrize(
+    ("path", "key"), [("/nodes", "names"), ("/plan?operation=resume", "nodes")]
+)
+def test_names_that_no_cluster_has_are_refused_before_they_are_written_out(
+    world: World, path: str, key: str
+) -> None:
+    target = f"{path}{'&' if '?' in path else '?'}{key}=x[1-900000]"
+    with pytest.raises(Refused, match="it stands for 900000 names; at most 1006 are allowed"):
+        Client(world.layout.state).get(target)
+
+
+def test_a_body_that_is_nested_too_deeply_is_refused(world: World) -> None:
+    with closing(UnixConnection(world.layout.socket, LIMIT_S)) as connection:
+        connection.request("POST", "/operations", b"[" * 200_000)
+        assert connection.getresponse().status == 400

@@ -22,6 +22,12 @@ from springtide.spec import UnknownNodes
 from springtide.spool import BadRequest, parse_request
 
 MAX_BODY = 80 << 20
+MAX_ROWS = 100_000
+"""Of one answer about the past."""
+MAX_ID = 2**63 - 1
+"""The record counts in 64 bits."""
+STRANGERS = 1000
+"""So many names beyond the cluster's own are read, so that they can be told from its own."""
 EVERYTHING = 1 << 40
 PATIENCE_S = 2.0
 """A status need not wait as long as Slurm's commands wait for a dead slurmctld."""
@@ -36,8 +42,8 @@ def create_app(daemon: Daemon) -> Starlette:
         Route("/nodes", nodes),
         Route("/operations", operations),
         Route("/operations", operate, methods=["POST"]),
-        Route("/operations/{id:int}", operation),
-        Route("/operations/{id:int}/cancel", cancel, methods=["POST"]),
+        Route("/operations/{id}", operation),
+        Route("/operations/{id}/cancel", cancel, methods=["POST"]),
         Route("/events", events),
         Route("/plan", plan),
         Route("/hook/prolog", prolog, methods=["POST"]),
@@ -83,7 +89,7 @@ async def _body(request: Request) -> dict[str, Any]:
             raise HTTPException(413, f"more than {MAX_BODY} bytes")
     try:
         body = json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadRequest(f"the body is no JSON: {error}") from error
     if not isinstance(body, dict):
         raise BadRequest("the body is no JSON object")
@@ -141,9 +147,14 @@ def _named(daemon: Daemon, text: str | None) -> tuple[str, ...]:
     known = daemon.spec.node_group
     if text is None:
         return tuple(known)
-    names = tuple(dict.fromkeys(expand(text)))
+    names = tuple(dict.fromkeys(_expand(daemon, text)))
     daemon.spec.require(name for name in names if name not in known)
     return names
+
+
+def _expand(daemon: Daemon, text: str) -> list[str]:
+    """No more names than could be meant: others are refused before they fill the memory."""
+    return expand(text, limit=len(daemon.spec.node_group) + STRANGERS)
 
 
 async def _world(
@@ -166,17 +177,31 @@ async def _world(
 
 
 async def operations(request: Request) -> Response:
-    limit = _number(request, "limit", 100)
+    limit = _limit(request, 100)
     found = await _daemon(request).parts.record.store.operations(limit=limit)
     return JSONResponse({"operations": [shapes.operation_(one) for one in found]})
 
 
 async def operation(request: Request) -> Response:
-    id = request.path_params["id"]
+    id = _operation_id(request)
     found = await _daemon(request).parts.record.store.operation(id)
     if found is None:
         raise HTTPException(404, f"there is no operation {id}")
     return JSONResponse(shapes.operation_(found))
+
+
+def _operation_id(request: Request) -> int:
+    text = request.path_params["id"]
+    if not text.isdecimal() or len(text) > len(str(MAX_ID)) or int(text) > MAX_ID:
+        raise HTTPException(404, f"there is no operation {text[:40]}")
+    return int(text)
+
+
+def _limit(request: Request, default: int) -> int:
+    limit = _number(request, "limit", default)
+    if limit > MAX_ROWS:
+        raise BadRequest(f"limit must be at most {MAX_ROWS}, not {limit}")
+    return limit
 
 
 def _number(request: Request, key: str, default: int) -> int:
@@ -195,7 +220,7 @@ async def events(request: Request) -> Response:
         after=_number(request, "after", 0),
         node=request.query_params.get("node"),
         operation=operation_id,
-        limit=_number(request, "limit", 1000),
+        limit=_limit(request, 1000),
         follow=request.query_params.get("follow") == "1",
     )
     return StreamingResponse(lines, media_type="application/x-ndjson")
@@ -227,7 +252,7 @@ async def plan(request: Request) -> Response:
         return JSONResponse(shapes.table())
     daemon, wanted = _daemon(request), _kind(kind)
     text = request.query_params.get("nodes", "")
-    names = daemon.plan(wanted, expand(text) if text else ())
+    names = daemon.plan(wanted, _expand(daemon, text) if text else ())
     return JSONResponse(shapes.plan(daemon, kind, PLANS[wanted], names))
 
 
@@ -262,14 +287,14 @@ def _refuse_protected(daemon: Daemon, body: Mapping[str, Any]) -> None:
 
 
 async def _on_nodes(daemon: Daemon, kind: Kind, body: dict[str, Any], peer: Peer) -> Answer:
-    names = expand(str(body.get("nodes") or ""))
+    names = _expand(daemon, str(body.get("nodes") or ""))
     act = daemon.resume if kind is Kind.RESUME else daemon.suspend
     return await act(names, peer.name)
 
 
 async def cancel(request: Request) -> Response:
     peer = _who_may_change(request)
-    id = request.path_params["id"]
+    id = _operation_id(request)
     if not await _daemon(request).engine.cancel(id, peer.name):
         raise HTTPException(409, f"operation {id} is not running")
     return JSONResponse({"cancelled": id})
@@ -293,7 +318,7 @@ async def hook(request: Request) -> Response:
 
 async def prolog(request: Request) -> Response:
     daemon, body = _from_batch(request), await _body(request)
-    names = expand(str(body.get("nodes") or ""))
+    names = _expand(daemon, str(body.get("nodes") or ""))
     ours = [name for name in names if name in daemon.parts.record.nodes]
     limit_s = daemon.spec.timing.start + daemon.spec.timing.stop
     why = await daemon.prologs.wait(str(body.get("job")), ours, limit_s)

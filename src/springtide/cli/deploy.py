@@ -21,7 +21,8 @@ from springtide.nodeset import fold
 if TYPE_CHECKING:
     from springtide.spec import Cluster
 
-MANY = 10**9
+MANY = 100_000
+"""The most that the daemon answers at once."""
 
 
 def deploy(

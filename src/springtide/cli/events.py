@@ -21,7 +21,8 @@ TOGETHER_S = 1.0
 QUIET_S = 0.1
 """Followed events are printed when none has come for this long, or so many have."""
 MANY = 1000
-ALL = 10**9
+ALL = 100_000
+"""The most that the daemon answers at once."""
 ALWAYS_DIFFERENT = frozenset({"instance created", "address known"})
 """Events whose detail names one instance: they share a line though their details differ."""
 
