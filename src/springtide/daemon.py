@@ -16,10 +16,10 @@ from springtide.engine import Engine
 from springtide.gather import Gather
 from springtide.layout import Layout
 from springtide.model import Kind, Operation, OperationState, Request
-from springtide.ports import StoreError, Unavailable
+from springtide.ports import Unavailable
 from springtide.prologs import Prologs
 from springtide.spec import Cluster, UnknownNodes
-from springtide.spool import BadRequest, read_spool
+from springtide.spool import BadRequest, Spool, read_request, reason
 from springtide.steps import Parts
 
 SPOOL_S = 1.0
@@ -105,22 +105,30 @@ class Daemon:
             await self.parts.batch.give_back(names, why)
 
     async def _watch_spool(self) -> None:
+        spool = Spool(self.layout.spool)
         while True:
-            for path, request in read_spool(self.layout.spool):
-                await self._take_from_spool(path, request)
+            try:
+                for path in spool.files():
+                    await self._take_from_spool(spool, path)
+            except Exception as error:  # whatever it was, requests to come must be taken
+                if spool.is_news("", reason(error)):
+                    self.parts.record.complain("spool not read", reason(error))
             await asyncio.sleep(SPOOL_S)
 
-    async def _take_from_spool(self, path: Path, request: Request | BadRequest) -> None:
+    async def _take_from_spool(self, spool: Spool, path: Path) -> None:
+        """One request. Its file goes when it was taken or refused, and stays if we have trouble."""
         try:
-            if isinstance(request, BadRequest):
-                raise request
-            await self.receive(request)
-        except (BadRequest, UnknownNodes) as error:
-            await self.parts.record.note("spooled request refused", detail=str(error))
-        except (StoreError, Unavailable) as error:
-            self.parts.record.complain("spooled request kept", str(error))
+            try:
+                await self.receive(read_request(path))
+            except FileNotFoundError:
+                return
+            except (BadRequest, UnknownNodes) as error:
+                await self.parts.record.note("spooled request refused", detail=reason(error))
+        except Exception as error:  # the record, the machine or a defect: others may fare better
+            if spool.is_news(path.name, reason(error)):
+                self.parts.record.complain("spooled request kept", reason(error))
             return
-        path.unlink(missing_ok=True)
+        spool.remove(path)
 
     # --- asked by people -----------------------------------------------------------
 

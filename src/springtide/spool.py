@@ -4,7 +4,12 @@ What the hook sends is from outside: sizes, types and names are checked here, fo
 """
 
 import json
+import os
+import stat
+import time
 from collections.abc import Mapping
+from contextlib import suppress
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +18,8 @@ from springtide.nodeset import NodeNameError, expand
 
 MAX_FILE = 80 << 20
 MAX_JOBS = 100_000
+MAX_JOB_DIGITS = 20
+MAX_REASON = 500
 PROGRAMS = frozenset({"resume", "suspend", "resume-fail", "reboot"})
 
 
@@ -24,49 +31,106 @@ def parse_request(program: str, message: Mapping[str, Any]) -> Request:
     """A hook's message as a request."""
     if program not in PROGRAMS:
         known = ", ".join(sorted(PROGRAMS))
-        raise BadRequest(f"there is no program {program[:40]!r}; known are {known}")
-    id, nodes, at = message.get("id"), message.get("nodes"), message.get("at")
-    if not isinstance(id, str) or not 1 <= len(id) <= 64:
+        raise BadRequest(f"there is no program {program[:40]!a}; known are {known}")
+    id, nodes = message.get("id"), message.get("nodes")
+    if not isinstance(id, str) or not 1 <= len(id) <= 64 or not id.isprintable():
         raise BadRequest("the request has no id")
-    if not isinstance(at, int | float):
-        raise BadRequest("the request has no time")
+    at = _time(message.get("at"))
     if not isinstance(nodes, str):
         raise BadRequest("the request names no nodes")
     try:
         names = expand(nodes)
     except NodeNameError as error:
         raise BadRequest(str(error)) from error
-    return Request(id, program, tuple(names), float(at), _jobs(message))
+    return Request(id, program, tuple(names), at, _jobs(message))
+
+
+def _time(value: object) -> float:
+    """JSON as Python reads it knows NaN, and numbers beyond all that a float holds."""
+    with suppress(OverflowError):
+        if isinstance(value, int | float) and isfinite(value):
+            return float(value)
+    raise BadRequest("the request has no time")
 
 
 def _jobs(message: Mapping[str, Any]) -> tuple[str, ...]:
     """The jobs that wait for the nodes; keys that a newer Slurm adds are passed over."""
-    if isinstance(job := message.get("job"), str) and job.isdigit():
+    if isinstance(job := message.get("job"), str) and _is_job(job):
         return (job,)
     try:
         content = json.loads(message.get("resume_file") or "{}")
-        jobs = content["jobs"][:MAX_JOBS]
-        return tuple(str(int(job["job_id"])) for job in jobs)
-    except (ValueError, TypeError, KeyError):
+        jobs = [str(int(job["job_id"])) for job in content["jobs"][:MAX_JOBS]]
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return ()
+    return tuple(filter(_is_job, jobs))
 
 
-def read_spool(directory: Path) -> list[tuple[Path, Request | BadRequest]]:
-    """What lies there, oldest first. A file that makes no sense is answered with its error."""
+def _is_job(text: str) -> bool:
+    return len(text) <= MAX_JOB_DIGITS and text.isascii() and text.isdecimal()
+
+
+def read_request(path: Path) -> Request:
+    """A spooled request. BadRequest is the file's fault, OSError the machine's."""
     try:
-        files = sorted(p for p in directory.iterdir() if p.suffix == ".json" and p.name[0] != ".")
-    except FileNotFoundError:
-        return []
-    return [(path, _read(path)) for path in files]
-
-
-def _read(path: Path) -> Request | BadRequest:
-    try:
-        if path.is_symlink() or path.stat().st_size > MAX_FILE:
-            return BadRequest(f"{path.name} is no request of ours")
-        message = json.loads(path.read_text())
+        message = json.loads(_read(path).decode())
+        if not isinstance(message, dict):
+            raise BadRequest("it is no JSON object")
         return parse_request(str(message.get("program")), message)
-    except BadRequest as error:
-        return error
-    except (OSError, ValueError, AttributeError) as error:
-        return BadRequest(f"{path.name} cannot be read: {error}")
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"{path.name[:100]!a}: {error}") from error
+
+
+def _read(path: Path) -> bytes:
+    """Nothing is followed or waited for: links, pipes and devices are no requests."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise BadRequest("it is no file")
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_FILE:
+            raise BadRequest("it is no file, or a very large one")
+        return file.read(MAX_FILE)
+
+
+def reason(error: Exception) -> str:
+    """Why a request is refused or kept, as text that can be stored whatever a file is called."""
+    text = str(error) or type(error).__name__
+    return text[:MAX_REASON].encode(errors="backslashreplace").decode()
+
+
+class Spool:
+    """The directory. Each trouble with it is told once, and what cannot be removed is left."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._left: set[str] = set()
+        self._told: dict[str, str] = {}
+
+    def files(self) -> list[Path]:
+        """What lies there, oldest first; half-written files have hidden names."""
+        try:
+            files = sorted(self._directory.iterdir())
+        except FileNotFoundError:
+            return []
+        whole = (path for path in files if path.suffix == ".json" and path.name[0] != ".")
+        return [path for path in whole if path.name not in self._left]
+
+    def remove(self, path: Path) -> None:
+        """Have it out of the way: gone, else hidden, else passed over from now on."""
+        self._told.pop(path.name, None)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError:
+            self._hide(path)
+
+    def _hide(self, path: Path) -> None:
+        try:
+            path.rename(path.with_name(f".refused-{time.time_ns()}"))
+        except OSError:
+            self._left.add(path.name)
+
+    def is_news(self, name: str, text: str) -> bool:
+        """Whether this was not the last that was told about the file."""
+        told = self._told.get(name)
+        self._told[name] = text
+        return told != text

@@ -1,13 +1,16 @@
 """What the hook sends is from outside: every wrong message is refused with its reason."""
 
 import json
+import os
+import resource
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from springtide.model import Request
-from springtide.spool import BadRequest, parse_request, read_spool
+from springtide.spool import MAX_FILE, BadRequest, Spool, parse_request, read_request, reason
 
 GOOD: dict[str, Any] = {"id": "ab", "at": 5, "nodes": "c[1-2]", "job": None, "resume_file": None}
 
@@ -65,21 +68,89 @@ def test_the_spool_is_read_oldest_first_and_half_written_files_are_left(tmp_path
     (tmp_path / "2.json").write_text(json.dumps({**GOOD, "id": "later", "program": "suspend"}))
     (tmp_path / "1.json").write_text(json.dumps({**GOOD, "id": "first", "program": "resume"}))
     (tmp_path / ".3.json").write_text("{half")
-    (tmp_path / "4.json").write_text("[1]")
-    read = [request for _, request in read_spool(tmp_path)]
-    assert [r.id for r in read if isinstance(r, Request)] == ["first", "later"]
-    assert [type(r) for r in read] == [Request, Request, BadRequest]
+    read = [read_request(path) for path in Spool(tmp_path).files()]
+    assert [request.id for request in read] == ["first", "later"]
 
 
-def test_a_link_in_the_spool_is_not_followed(tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
+def link(path: Path) -> None:
+    secret = path.with_name("secret")
     secret.write_text(json.dumps({**GOOD, "program": "resume"}))
-    spool = tmp_path / "spool"
-    spool.mkdir()
-    (spool / "1.json").symlink_to(secret)
-    ((_, request),) = read_spool(spool)
-    assert isinstance(request, BadRequest)
+    path.symlink_to(secret)
+
+
+def large(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(MAX_FILE + 1)
+
+
+def message(**change: Any) -> Callable[[Path], object]:
+    text = json.dumps({**GOOD, "program": "resume", **change})
+    return lambda path: path.write_text(text)
+
+
+STRANGE: dict[str, Callable[[Path], object]] = {
+    "a directory": Path.mkdir,
+    "a full directory": lambda path: (path / "x").mkdir(parents=True),
+    "a pipe": os.mkfifo,
+    "a link": link,
+    "a large file": large,
+    "no text": lambda path: path.write_bytes(b"\xff\xfe"),
+    "no object": lambda path: path.write_text("[1]"),
+    "nested": lambda path: path.write_text("[" * 200_000),
+    "surrogates as id": message(id="\ud800"),
+    "control characters as id": message(id="\x1b[2J"),
+    "no time": message(at=float("nan")),
+    "no end": message(at=float("inf")),
+    "a huge time": message(at=10**400),
+    "a strange program": message(program="\ud800"),
+}
+
+
+@pytest.mark.parametrize("what", STRANGE)
+def test_what_is_no_request_is_refused_and_out_of_the_way(tmp_path: Path, what: str) -> None:
+    spool = Spool(tmp_path)
+    STRANGE[what](tmp_path / "1.json")
+    (path,) = spool.files()
+    with pytest.raises(BadRequest, match=r"1\.json") as refused:
+        read_request(path)
+    reason(refused.value).encode()
+    spool.remove(path)
+    assert spool.files() == []
+
+
+def test_a_file_whose_name_is_no_text_is_told_in_text(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"\xff.json")).write_text("")
+    (path,) = Spool(tmp_path).files()
+    with pytest.raises(BadRequest) as refused:
+        read_request(path)
+    assert r"\udcff.json" in reason(refused.value)
+
+
+def test_a_machine_in_trouble_is_not_the_file_s_fault(tmp_path: Path) -> None:
+    message()(tmp_path / "1.json")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            read_request(tmp_path / "1.json")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert read_request(tmp_path / "1.json").id == "ab"
+
+
+def test_each_trouble_is_news_once(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    said = ["disk full", "disk full", "gone", "disk full"]
+    assert [spool.is_news("1.json", text) for text in said] == [True, False, True, True]
 
 
 def test_a_spool_that_does_not_exist_yet_is_empty(tmp_path: Path) -> None:
-    assert read_spool(tmp_path / "none") == []
+    assert Spool(tmp_path / "none").files() == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 200_000, '{"jobs": [{"job_id": 1e400}]}', f'{{"jobs": [{{"job_id": {10**40}}}]}}'],
+)
+def test_a_hostile_resume_file_costs_only_the_job_ids(text: str) -> None:
+    assert parse_request("resume", {**GOOD, "resume_file": text}).jobs == ()
