@@ -6,21 +6,25 @@
 import asyncio
 import fcntl
 import os
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from springtide import decide
-from springtide.engine import Engine
+from springtide.engine import Engine, Refused
 from springtide.gather import Gather
 from springtide.layout import Layout
-from springtide.model import Kind, Operation, OperationState, Request
+from springtide.model import Kind, NodeState, Operation, OperationState, Request
+from springtide.nodeset import fold
 from springtide.ports import Unavailable
 from springtide.prologs import Prologs
 from springtide.spec import Cluster, UnknownNodes
 from springtide.spool import BadRequest, Spool, read_request, reason
 from springtide.steps import Parts
+from springtide.steps.work import insist
 
 SPOOL_S = 1.0
 """Between two looks into the spool."""
@@ -41,6 +45,23 @@ class Answer:
     """Nodes that were so already."""
 
 
+class Chores:
+    """Small tasks beside the operations, of which none is forgotten when the daemon stops."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
 class Daemon:
     """One cluster, running."""
 
@@ -50,6 +71,7 @@ class Daemon:
         self.engine = Engine(parts, self._ended)
         self.prologs = Prologs(parts.record, parts.batch)
         self._gather = Gather(parts.spec.timing.gather, self._submit)
+        self._chores = Chores()
         self.destroyed = asyncio.Event()
 
     @property
@@ -72,6 +94,7 @@ class Daemon:
                 watching.cancel()
                 await asyncio.gather(watching, return_exceptions=True)
                 await self._gather.stop()
+                await self._chores.stop()
                 await self.prologs.stop()
                 await self.engine.stop()
 
@@ -82,10 +105,18 @@ class Daemon:
     # --- asked by the batch system -------------------------------------------------
 
     async def receive(self, request: Request) -> None:
-        """A call of one of Slurm's programs: on disk when this returns, done soon after."""
-        self._deployed(request.nodes)
-        if await self.parts.record.store.receive(request):
-            self._gather.add(request)
+        """A call of one of Slurm's programs: on disk when this returns, done soon after.
+
+        Names that left the cluster file must not keep it from the others.
+        """
+        ours = [name for name in request.nodes if name in self.parts.record.nodes]
+        self._deployed(() if ours else request.nodes)
+        if len(ours) < len(request.nodes):
+            strange = [name for name in request.nodes if name not in self.parts.record.nodes]
+            await self.parts.record.note("unknown nodes passed over", detail=fold(strange))
+        known = replace(request, nodes=tuple(ours))
+        if await self.parts.record.store.receive(known):
+            self._gather.add(known)
 
     async def _submit(self, program: str, requests: Sequence[Request]) -> None:
         names = dict.fromkeys(name for request in requests for name in request.nodes)
@@ -93,7 +124,7 @@ class Daemon:
         why = f"{program} by the batch system" + (f", for jobs {','.join(jobs)}" if jobs else "")
         ids = [request.id for request in requests]
         if program == "resume-fail":
-            await self._resume_failed(tuple(names))
+            self._chores.start(self._resume_failed(tuple(names)))
         kind = Kind.RESUME if program in ("resume", "reboot") else Kind.SUSPEND
         await self.engine.submit(kind, names, asked_by="batch", reason=why, requests=ids)
 
@@ -102,7 +133,8 @@ class Daemon:
         why = "it did not register within ResumeTimeout"
         await self.parts.record.note("resume failed", nodes=dict.fromkeys(names, why))
         with suppress(Unavailable):
-            await self.parts.batch.give_back(names, why)
+            give_back = partial(self.parts.batch.give_back, names, why)
+            await insist(give_back, self.spec.timing.lock)
 
     async def _watch_spool(self) -> None:
         spool = Spool(self.layout.spool)
@@ -164,6 +196,11 @@ class Daemon:
 
     async def deploy(self, by: str) -> Answer:
         """The site, the batch system, and the nodes that are always up."""
+        if strays := [name for name in self._up() if name not in self.spec.node_group]:
+            raise Refused(
+                f"{fold(strays)} left the cluster file but is still up, and its jobs would be "
+                "lost; put it back into the file, deploy, `tide suspend` it, then take it out"
+            )
         names = self.spec.always_up
         return Answer(tuple(await self.engine.submit(Kind.DEPLOY, names, asked_by=by)))
 
@@ -171,6 +208,10 @@ class Daemon:
         """Everything that carries the cluster's tag."""
         names = self.spec.managed
         return Answer(tuple(await self.engine.submit(Kind.DESTROY, names, asked_by=by)))
+
+    def _up(self) -> list[str]:
+        nodes = self.parts.record.nodes.values()
+        return [node.name for node in nodes if node.state is not NodeState.OFF]
 
     def plan(self, kind: Kind, names: Iterable[str]) -> tuple[str, ...]:
         """The nodes that an operation would be about."""

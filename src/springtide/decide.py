@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from springtide.model import STARTING, Node, NodeState
-from springtide.nodeset import expand, fold
+from springtide.nodeset import NodeNameError, expand, fold
 from springtide.ports import (
     BatchNode,
     CloudError,
@@ -99,6 +99,34 @@ def dead(nodes: Iterable[Node], instances: Sequence[Instance]) -> dict[str, str]
     }
 
 
+def unwanted(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> dict[str, str]:
+    """Nodes on their way up that the batch system is powering down again."""
+    return {
+        node.name: "the batch system powers it down again"
+        for node in nodes
+        if node.name in batch and batch[node.name].power is Power.GOING_DOWN
+    }
+
+
+def waited_for(names: Iterable[str], batch: Mapping[str, BatchNode]) -> list[str]:
+    """Nodes that the batch system has asked for and not heard from yet."""
+    return [
+        name
+        for name in names
+        if name in batch and batch[name].power is Power.GOING_UP and not batch[name].registered
+    ]
+
+
+def lost(nodes: Iterable[Node], instances: Iterable[Instance]) -> list[str]:
+    """Ready nodes without a running instance of their generation."""
+    running = {
+        (instance.node, instance.generation)
+        for instance in instances
+        if instance.state is InstanceState.RUNNING
+    }
+    return [node.name for node in nodes if (node.name, node.generation) not in running]
+
+
 def astray(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> dict[str, str]:
     """Nodes that the batch system looks for where they are not, and where they are."""
     return {
@@ -111,14 +139,27 @@ def astray(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> dict[str, s
 def news(jobs: Iterable[Job], fallen: Mapping[str, str]) -> dict[str, str]:
     """What to say to each job that waits for nodes which cannot start, the first few of them."""
     told: dict[str, str] = {}
-    waiting = (job for job in jobs if job.configuring and job.nodes)
-    for job in waiting:
-        lost = [name for name in expand(job.nodes) if name in fallen]
-        if lost and len(told) < MOST_TOLD:
-            told[job.id] = (
-                f"{fold(lost)} could not start, so the job waits again: {fallen[lost[0]]}"
-            )
+    for job in (job for job in jobs if job.configuring):
+        missing = [name for name in _named(job) if name in fallen]
+        if missing and len(told) < MOST_TOLD:
+            why = fallen[missing[0]]
+            told[job.id] = f"{fold(missing)} could not start, so the job waits again: {why}"
     return told
+
+
+def _named(job: Job) -> list[str]:
+    try:
+        return expand(job.nodes) if job.nodes else []
+    except NodeNameError:
+        return []
+
+
+def alike(names: Iterable[str], reasons: Mapping[str, str]) -> list[list[str]]:
+    """Nodes whose reasons are of one kind; what follows the first colon is particular."""
+    kinds: dict[str, list[str]] = {}
+    for name in names:
+        kinds.setdefault(reasons[name].partition(":")[0], []).append(name)
+    return list(kinds.values())
 
 
 def still_wanted(names: Iterable[str], batch: Mapping[str, BatchNode]) -> dict[str, str]:
@@ -161,7 +202,8 @@ def resume_by_hand(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> ByH
     through, direct, settled = [], [], []
     for node in nodes:
         seen = batch.get(node.name)
-        if node.state in STARTING or node.state in (NodeState.READY, NodeState.DRAINING):
+        served = node.state in (NodeState.READY, NodeState.DRAINING)
+        if node.state in STARTING or (served and seen is not None and seen.registered):
             settled.append(node.name)
         elif node.state is NodeState.OFF and seen is not None and seen.power is Power.DOWN:
             through.append(node.name)

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from springtide import decide
 from springtide.model import (
     SITE,
     STARTS_NODES,
@@ -20,20 +21,28 @@ from springtide.model import (
 )
 from springtide.nodeset import fold
 from springtide.ports import CloudError, StoreError, Unavailable
-from springtide.steps import STEPS, Fallen, Parts, StepFunction, Work, give_back, rescue
+from springtide.record import whole
+from springtide.steps import STEPS, Fallen, Parts, StepFunction, Work, rescue
 from springtide.steps.site import SiteError
 from springtide.turns import Turns
 
-STORE_RETRY_S = 5.0
+RETRY_S = 5.0
+
+
+class Refused(Exception):
+    """What was asked of the engine cannot be done now; the text says why."""
 
 
 class Stopped(Exception):
-    """The operation ended before its steps did, for the reason given."""
+    """The operation goes no further, for the reason given."""
 
-    def __init__(self, state: OperationState, reason: str) -> None:
-        super().__init__(reason)
-        self.state = state
-        self.reason = reason
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How an operation ends, and why if not well."""
+
+    state: OperationState
+    reason: str = ""
 
 
 @dataclass(slots=True)
@@ -45,8 +54,11 @@ class Run:
     task: asyncio.Task[None] | None = None
     rescues: list[asyncio.Task[None]] = field(default_factory=list)
     cancelled_by: str | None = None
-    finishing: bool = False
-    """From here on it ends; a cancellation comes too late."""
+
+    @property
+    def began(self) -> bool:
+        """Before that it has touched nothing, and its nodes may be another's."""
+        return self.operation.state is OperationState.RUNNING
 
 
 class Engine:
@@ -66,6 +78,7 @@ class Engine:
         self._turns = Turns()
         self._runs: dict[int, Run] = {}
         self._opening = asyncio.Lock()
+        self._destroyed = False
 
     async def start(self) -> None:
         """Go on with what an earlier run of the daemon left unfinished."""
@@ -90,6 +103,8 @@ class Engine:
     ) -> Sequence[Operation]:
         """Open operations for the nodes: one for those that are free, one behind each holder."""
         async with self._opening:
+            if self._destroyed:
+                raise Refused("the cluster is destroyed")
             wanted = [
                 Operation(
                     0,
@@ -116,15 +131,16 @@ class Engine:
             parts[self._turns.ahead(name)].append(name)
         return list(parts.values())
 
-    async def cancel(self, id: int, by: str) -> bool:
-        """Stop an operation; nodes still on their way up are given back. False if it is over."""
+    async def cancel(self, id: int, by: str) -> None:
+        """Stop an operation; nodes still on their way up are given back."""
         run = self._runs.get(id)
-        if run is None or run.task is None or run.finishing:
-            return False
+        if run is None or run.task is None or run.operation.verdict:
+            raise Refused(f"operation {id} is not running")
+        if run.began and run.operation.kind not in STARTS_NODES:
+            raise Refused(f"operation {id} has begun to delete; let it end, then resume its nodes")
         run.cancelled_by = by
         run.task.cancel()
         await run.ended.wait()
-        return True
 
     async def wait(self, id: int) -> Operation | None:
         """The operation once it has ended."""
@@ -137,10 +153,6 @@ class Engine:
         while self._runs:
             await next(iter(self._runs.values())).ended.wait()
 
-    def running(self, id: int) -> Operation | None:
-        run = self._runs.get(id)
-        return run.operation if run else None
-
     def _begin(self, operation: Operation) -> None:
         run = Run(operation)
         self._runs[operation.id] = run
@@ -149,59 +161,104 @@ class Engine:
 
     async def _run(self, run: Run) -> None:
         """One operation from its turn to its end. Only a stop of the daemon leaves it unended."""
+        pause_s = 0.0
         while True:
             try:
-                await self._guarded(run)
-            except StoreError as error:
-                self._record.complain("record not writable, trying again", str(error))
-                await asyncio.gather(*run.rescues, return_exceptions=True)
-                run.rescues.clear()
-                await asyncio.sleep(STORE_RETRY_S)
-                continue
-            break
-        del self._runs[run.operation.id]
-        self._turns.leave(run.operation.id)
-        run.ended.set()
-        self._ended(run.operation)
+                await asyncio.sleep(pause_s)
+                await self._live(run)
+                return self._leave(run)
+            except asyncio.CancelledError:
+                if run.cancelled_by is None:
+                    raise
+                pause_s = 0.0
+            except Exception:
+                # As a rule the record cannot be written: nothing may be left half done for that.
+                self._record.complain("operation held up, trying again", traceback.format_exc())
+                pause_s = RETRY_S
 
-    async def _guarded(self, run: Run) -> None:
+    def _leave(self, run: Run) -> None:
+        operation = run.operation
+        if operation.kind is Kind.DESTROY and operation.state is OperationState.DONE:
+            self._destroyed = True
+        del self._runs[operation.id]
+        self._turns.leave(operation.id)
+        run.ended.set()
+        self._ended(operation)
+
+    async def _live(self, run: Run) -> None:
+        """Steps, verdict, cleaning up, end; a verdict that is on disk is not judged again."""
+        if run.operation.verdict is None:
+            await self._judge(run, await self._attempt(run))
+        await self._clean_up(run)
+        await self._end(run)
+
+    async def _attempt(self, run: Run) -> Verdict:
         try:
-            await self._take_turn(run)
-            await self._take_steps(run)
-            end = _outcome(run.operation), ""
-        except Stopped as stopped:
-            end = stopped.state, stopped.reason
-        except (SiteError, Unavailable, CloudError) as error:
-            end = OperationState.FAILED, str(error)
-            self._rescue(run, dict.fromkeys(run.operation.standing, end[1]))
+            if run.cancelled_by is None:
+                await self._take_turn(run)
+                await self._take_steps(run)
+                return Verdict(_outcome(run.operation))
         except asyncio.CancelledError:
             if run.cancelled_by is None:
                 raise
-            end = OperationState.CANCELLED, f"cancelled by {run.cancelled_by}"
-            self._rescue(run, dict.fromkeys(run.operation.standing, end[1]))
         except StoreError:
             raise
+        except (Stopped, SiteError, Unavailable, CloudError) as error:
+            return Verdict(OperationState.FAILED, str(error))
         except Exception as error:
             self._record.complain("operation broke", traceback.format_exc())
-            end = OperationState.FAILED, f"a defect of Springtide: {error!r}; see the log"
-            self._rescue(run, dict.fromkeys(run.operation.standing, end[1]))
-        run.finishing = True
-        await asyncio.gather(*run.rescues)
-        await self._end(run, *end)
+            return Verdict(OperationState.FAILED, f"a defect of Springtide: {error!r}; see the log")
+        return Verdict(OperationState.CANCELLED, f"cancelled by {run.cancelled_by}")
+
+    async def _judge(self, run: Run, verdict: Verdict) -> None:
+        """With an operation that ends early all its nodes fall, if they were its own."""
+        operation = run.operation
+        lost = operation.standing if verdict.reason and run.began else ()
+        judged = replace(
+            operation,
+            verdict=verdict.state,
+            fallen={**operation.fallen, **dict.fromkeys(lost, verdict.reason)},
+            reason=verdict.reason or operation.reason,
+        )
+        if verdict.state is OperationState.DONE:
+            run.operation = judged
+        else:
+            await self._save(run, judged, "operation judged", verdict.reason)
+
+    async def _clean_up(self, run: Run) -> None:
+        """Wait for what runs beside; then once more for all, since some may have been cut off."""
+        await asyncio.gather(*run.rescues, return_exceptions=True)
+        run.rescues.clear()
+        operation = run.operation
+        if not (operation.fallen and run.began and operation.kind in STARTS_NODES):
+            return
+        try:
+            await rescue(self._work(run), dict(operation.fallen))
+        except StoreError:
+            raise
+        except Exception:
+            self._record.complain("cleaning up broke", traceback.format_exc())
 
     async def _take_turn(self, run: Run) -> None:
         operation = run.operation
+        await self._wait_for_turn(operation)
+        if self._destroyed:
+            raise Stopped("the cluster is destroyed")
+        if held := await self._store.lease(operation.id, operation.claims):
+            raise Stopped(f"leased by another daemon: {_holders(held)}")
+
+    async def _wait_for_turn(self, operation: Operation) -> None:
+        """Not for ever, but a suspend says so and waits on: its nodes must go some time."""
         limit_s = self._parts.spec.timing.lock
         try:
             async with asyncio.timeout(limit_s):
                 await self._turns.wait(operation.id)
         except TimeoutError:
             why = self._blocked(operation.id, limit_s)
-            if operation.kind is Kind.RESUME:
-                await give_back(self._work(run), dict.fromkeys(operation.standing, why))
-            raise Stopped(OperationState.FAILED, why) from None
-        if held := await self._store.lease(operation.id, operation.claims):
-            raise Stopped(OperationState.FAILED, f"leased by another daemon: {_holders(held)}")
+            if operation.kind is not Kind.SUSPEND:
+                raise Stopped(why) from None
+            await self._record.note("operation waits", operation=operation.id, detail=why)
+            await self._turns.wait(operation.id)
 
     def _blocked(self, id: int, limit_s: float) -> str:
         held = self._turns.holders(id)
@@ -212,7 +269,7 @@ class Engine:
 
     async def _take_steps(self, run: Run) -> None:
         operation = run.operation
-        if operation.state is OperationState.QUEUED:
+        if not run.began:
             now = self._record.now()
             begun = replace(operation, state=OperationState.RUNNING, started_at=now)
             await self._save(run, begun, "operation started", _describe(begun))
@@ -234,17 +291,17 @@ class Engine:
             work = self._work(run)
             run.rescues.append(asyncio.create_task(rescue(work, fallen)))
 
-    async def _end(self, run: Run, state: OperationState, why: str) -> None:
-        ended = replace(
-            run.operation,
-            state=state,
-            ended_at=self._record.now(),
-            reason=why or run.operation.reason,
-        )
+    async def _end(self, run: Run) -> None:
+        operation = run.operation
+        assert operation.verdict is not None
+        ended = replace(operation, state=operation.verdict, ended_at=self._record.now())
         await self._store.release(ended.id)
-        await self._save(run, ended, "operation ended", f"{state}: {why}" if why else str(state))
+        await self._save(run, ended, "operation ended", _epitaph(ended))
 
     async def _save(self, run: Run, operation: Operation, what: str, detail: str) -> None:
+        await whole(self._saved(run, operation, what, detail))
+
+    async def _saved(self, run: Run, operation: Operation, what: str, detail: str) -> None:
         await self._record.progress(operation, what, detail)
         run.operation = operation
 
@@ -256,6 +313,15 @@ def _outcome(operation: Operation) -> OperationState:
     if not operation.fallen:
         return OperationState.DONE
     return OperationState.PARTLY if operation.standing else OperationState.FAILED
+
+
+def _epitaph(operation: Operation) -> str:
+    """How it ended, and of what: the kinds of misfortune of its nodes, or its own."""
+    fallen = operation.fallen
+    kinds = [f"{fold(names)}: {fallen[names[0]]}" for names in decide.alike(fallen, fallen)]
+    if not kinds and operation.state in (OperationState.FAILED, OperationState.CANCELLED):
+        kinds = [operation.reason]
+    return "; ".join([operation.state.value, *kinds])
 
 
 def _describe(operation: Operation) -> str:

@@ -212,6 +212,8 @@ class Operation:
     state: OperationState = OperationState.QUEUED
     next_step: int = 0
     fallen: Mapping[str, str] = field(default_factory=dict)
+    verdict: OperationState | None = None
+    """How it will end: on disk before the cleaning up, which may take long."""
     asked_by: str = ""
     reason: str = ""
     """Why it was asked for; once it ended badly, what went wrong."""

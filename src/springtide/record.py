@@ -3,10 +3,12 @@
 Steps and engine move nodes and note events with a Record; the API and the prologs listen to it.
 """
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import structlog
 
@@ -14,8 +16,19 @@ from springtide.model import Event, Move, Node, NodeState, Operation
 from springtide.nodeset import fold
 from springtide.ports import Store
 
+T = TypeVar("T")
 Clock = Callable[[], float]
 Listener = Callable[[Sequence[Node]], None]
+
+
+async def whole(work: Coroutine[Any, Any, T]) -> T:
+    """Finish what was begun before a cancellation is felt: memory must not part from disk."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
 
 
 class Record:
@@ -51,8 +64,11 @@ class Record:
         self, moves: Sequence[Move], what: str, operation: int | None = None
     ) -> Sequence[Node]:
         """Move nodes, with one event each; answers those that moved."""
-        if not moves:
-            return ()
+        return await whole(self._move(moves, what, operation)) if moves else ()
+
+    async def _move(
+        self, moves: Sequence[Move], what: str, operation: int | None
+    ) -> Sequence[Node]:
         at = self.now()
         stamped = [Move(m.before, replace(m.after, changed_at=at)) for m in moves]
         events = [
@@ -60,8 +76,14 @@ class Record:
         ]
         moved = await self.store.move(stamped, events)
         self.nodes.update({node.name: node for node in moved})
+        await self._reread({m.before.name for m in moves} - {node.name for node in moved})
         self._tell(moved, events)
         return moved
+
+    async def _reread(self, names: set[str]) -> None:
+        """Moves that did not hold show that we remember wrongly."""
+        if names:
+            self.nodes.update(await self.store.nodes(names))
 
     async def note(
         self,
@@ -77,12 +99,18 @@ class Record:
             events = [Event(at, what, None, operation, detail)]
         else:
             events = [Event(at, what, name, operation, why) for name, why in nodes.items()]
+        await whole(self._append(events))
+
+    async def _append(self, events: Sequence[Event]) -> None:
         await self.store.append(events)
         self._tell((), events)
 
     async def progress(self, operation: Operation, what: str, detail: str = "") -> None:
         """Save how far an operation is, with an event that says so."""
         event = Event(self.now(), what, None, operation.id, detail)
+        await whole(self._progress(operation, event))
+
+    async def _progress(self, operation: Operation, event: Event) -> None:
         await self.store.progress(operation, [event])
         self._tell((), [event])
 

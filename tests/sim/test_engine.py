@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from springtide.batch.fake import Timing
-from springtide.engine import Engine
+from springtide.engine import Engine, Refused
 from springtide.model import Kind, NodeState, Operation, OperationState, Request, Step
 from springtide.ports import InstanceState, NoCapacity, QuotaExceeded, Rejected, Unavailable
 from springtide.providers.fake import Faults
@@ -194,7 +194,7 @@ async def test_waiting_past_the_lock_timeout_says_who_holds_the_node(tmp_path: P
     world = World(tmp_path, faults=Faults(boot_s=100), lock="30s")
     async with world.living(Life()) as daemon:
         (first,) = await daemon.engine.submit(Kind.RESUME, ["c1"], asked_by="x")
-        (second,) = await daemon.engine.submit(Kind.SUSPEND, ["c1"], asked_by="x")
+        (second,) = await daemon.engine.submit(Kind.RESUME, ["c1"], asked_by="x")
         ended = await daemon.engine.wait(second.id)
         assert ended is not None
         assert ended.state is OperationState.FAILED
@@ -207,14 +207,15 @@ async def test_a_cancelled_resume_gives_its_nodes_back_and_leaves_nothing(tmp_pa
     async with world.living(Life()) as daemon:
         (operation,) = await daemon.engine.submit(Kind.RESUME, ["c1", "c2"], asked_by="x")
         await until(lambda: states(world)["c1"] is NodeState.JOINING)
-        assert await daemon.engine.cancel(operation.id, "alice")
+        await daemon.engine.cancel(operation.id, "alice")
         ended = await daemon.engine.wait(operation.id)
         assert ended is not None
         assert ended.state is OperationState.CANCELLED
         assert ended.reason == "cancelled by alice"
         assert world.cloud.alive() == []
         assert set(states(world).values()) == {NodeState.OFF}
-        assert not await daemon.engine.cancel(operation.id, "alice"), "it is over"
+        with pytest.raises(Refused, match="is not running"):
+            await daemon.engine.cancel(operation.id, "alice")
 
 
 async def test_a_suspend_that_was_overtaken_leaves_a_node_in_use_alone(tmp_path: Path) -> None:

@@ -1,13 +1,16 @@
 """SIGKILL at every await point of a resume and of a suspend: nothing lost, nothing twice."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from springtide.model import NodeState
-from tests.sim.world import Life, World
+from springtide.engine import Refused
+from springtide.model import Kind, NodeState, OperationState
+from springtide.ports import Rejected
+from tests.sim.world import LIFE, Life, World
 
 pytestmark = pytest.mark.looptime
 
@@ -38,6 +41,45 @@ async def _cycle(world: World, dies_at: int | None) -> int:
     return life.passed
 
 
+async def _restarted(world: World, life: Life, over: Callable[[], bool]) -> None:
+    """Go on after a kill, until the world is at rest."""
+    if life.over.is_set():
+        await asyncio.sleep(2)
+        async with world.living(Life()) as daemon:
+            await daemon.engine.idle()
+            await _until(over, 900)
+
+
+async def _deploy_in_vain(world: World, dies_at: int | None) -> int:
+    """A deploy whose nodes never boot: they fall out, and are removed."""
+    world.cloud.faults.stuck_boots = 1.0
+    life = Life(dies_at)
+    async with world.living(life) as daemon:
+        task = asyncio.create_task(daemon.engine.submit(Kind.DEPLOY, ["c1", "c2"], asked_by="x"))
+        await _until(lambda: task.done() or life.over.is_set(), 10)
+        await _until(lambda: not daemon.engine._runs or life.over.is_set(), 900)
+    await _restarted(world, life, lambda: not world.cloud.alive())
+    return life.passed
+
+
+async def _give_back(world: World, dies_at: int | None) -> int:
+    """A job whose nodes are refused at first, so that its resume is rescued."""
+    world.cloud.faults.refused_nodes["c1"] = Rejected("bad image")
+    job = world.batch.submit(2, 5)
+    life = Life(dies_at)
+
+    def over() -> bool:
+        return job.state == "COMPLETED" and not world.cloud.alive() and not world.spool
+
+    async with world.living(life):
+        await _until(lambda: job.requeues > 0 or life.over.is_set(), 900)
+        world.cloud.faults.refused_nodes.clear()
+        await _until(lambda: over() or life.over.is_set(), 900)
+    world.cloud.faults.refused_nodes.clear()
+    await _restarted(world, life, over)
+    return life.passed
+
+
 async def _assert_clean(world: World) -> None:
     assert world.cloud.duplicates() == []
     assert world.cloud.alive() == []
@@ -55,6 +97,51 @@ async def test_a_job_comes_and_goes_without_a_kill(tmp_path: Path) -> None:
     assert await _cycle(world, None) > 100
     await _assert_clean(world)
     assert world.cloud.calls["create"] == 1, "three nodes are made with one call"
+
+
+@pytest.mark.accepts("X1")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("scenario", [_deploy_in_vain, _give_back])
+async def test_a_kill_while_fallen_nodes_are_rescued_leaves_nothing_behind(
+    tmp_path: Path, scenario: Callable[[World, int | None], Awaitable[int]]
+) -> None:
+    points = await scenario(World(tmp_path / "whole"), None)
+    for dies_at in range(1, points + 1, 3):
+        print("killed at await point", dies_at, "of", points)
+        world = World(tmp_path / f"killed-{dies_at}")
+        await scenario(world, dies_at)
+        await _assert_clean(world)
+
+
+async def _cancelled(world: World, moment: int) -> bool:
+    """A resume that is cancelled at some await point; False if it was over by then."""
+    life = Life()
+    cancels: list[asyncio.Task[None]] = []
+    async with world.living(life) as daemon:
+        life.fate = lambda: cancels.append(asyncio.create_task(daemon.engine.cancel(1, "alice")))
+        life.dies_at = life.passed + moment
+        token = LIFE.set(life)
+        await daemon.engine.submit(Kind.RESUME, ["c1", "c2"], asked_by="x")
+        LIFE.reset(token)
+        await daemon.engine.idle()
+        for cancel in cancels:
+            with suppress(Refused):
+                await cancel
+        nodes = daemon.parts.record.nodes
+        assert nodes == await daemon.parts.record.store.nodes(), "memory parted from disk"
+        alive = {instance.node for instance in world.cloud.alive()}
+        assert alive == {name for name, node in nodes.items() if node.state is NodeState.READY}
+        (operation,) = await daemon.parts.record.store.operations()
+        assert operation.state in (OperationState.DONE, OperationState.CANCELLED)
+        return bool(cancels)
+
+
+@pytest.mark.timeout(300)
+async def test_a_cancel_at_any_await_point_leaves_nothing_behind(tmp_path: Path) -> None:
+    moment = 1
+    while await _cancelled(World(tmp_path / f"cancelled-{moment}"), moment):
+        moment += 1
+    assert moment > 50
 
 
 @pytest.mark.accepts("X1")

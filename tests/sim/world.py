@@ -6,7 +6,7 @@ its tasks ever runs again and nothing it holds can reach the world.
 
 import asyncio
 import collections.abc
-from collections.abc import AsyncIterator, Coroutine, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -41,6 +41,8 @@ class Life:
         self.dies_at = dies_at
         self.passed = 0
         self.over = asyncio.Event()
+        self.fate: Callable[[], object] = self.over.set
+        """What happens at that point."""
         self.buried = False
         """Nothing it holds can reach the world any more: its tasks may unwind."""
 
@@ -51,7 +53,7 @@ class Life:
     def step(self) -> None:
         self.passed += 1
         if self.passed == self.dies_at:
-            self.over.set()
+            self.fate()
 
 
 LIFE: ContextVar[Life | None] = ContextVar("life", default=None)

@@ -15,6 +15,7 @@ from springtide import decide
 from springtide.api import shapes
 from springtide.api.peers import Peer, is_batch, may_change, peer_of
 from springtide.daemon import Answer, Daemon
+from springtide.engine import Refused
 from springtide.model import PLANS, Kind
 from springtide.nodeset import NodeNameError, expand
 from springtide.ports import BatchNode, CloudError, Instance, StoreError, Unavailable
@@ -55,6 +56,7 @@ def create_app(daemon: Daemon) -> Starlette:
         UnknownNodes: _complaint(404),
         Unavailable: _complaint(503),
         StoreError: _complaint(503),
+        Refused: _complaint(409),
         HTTPException: _http_complaint,
     }
     app = Starlette(routes=routes, exception_handlers=errors)
@@ -295,8 +297,7 @@ async def _on_nodes(daemon: Daemon, kind: Kind, body: dict[str, Any], peer: Peer
 async def cancel(request: Request) -> Response:
     peer = _who_may_change(request)
     id = _operation_id(request)
-    if not await _daemon(request).engine.cancel(id, peer.name):
-        raise HTTPException(409, f"operation {id} is not running")
+    await _daemon(request).engine.cancel(id, peer.name)
     return JSONResponse({"cancelled": id})
 
 

@@ -86,8 +86,8 @@ class FakeScheduler:
         self._soon()
 
     def _register(self, node: FakeNode) -> None:
-        """A slurmd reports: expected, or late, or after an unexpected reboot; else not heard."""
-        if node.power is Power.GOING_DOWN or (node.power is Power.DOWN and not node.down):
+        """A slurmd reports: expected or not, it is heard unless its node is powering down."""
+        if node.power is Power.GOING_DOWN:
             return
         node.registered = False
         if node.job and node.job.state == "RUNNING":

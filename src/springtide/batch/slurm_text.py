@@ -110,7 +110,7 @@ def power_of(state: str, flags: frozenset[str]) -> Power:
     busy = state in _BUSY or "COMPLETING" in flags
     if "POWERING_DOWN" in flags:
         return Power.GOING_DOWN
-    if "POWERING_UP" in flags:
+    if flags & {"POWERING_UP", "REBOOT_ISSUED"}:
         return Power.GOING_UP
     if "POWERED_DOWN" in flags:
         # An allocated node is started within a second; its job must not think it lost.

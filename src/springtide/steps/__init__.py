@@ -11,11 +11,11 @@ from springtide.steps.batch import write_batch_config
 from springtide.steps.instances import create_instances, delete_instances, wait_reachable
 from springtide.steps.inventory import refresh_inventory
 from springtide.steps.registration import wait_registered
-from springtide.steps.rescue import give_back, rescue
+from springtide.steps.rescue import rescue
 from springtide.steps.site import configure_software, prepare_site, remove_site
 from springtide.steps.work import Fallen, Parts, Work
 
-__all__ = ["STEPS", "Fallen", "Parts", "StepFunction", "Work", "give_back", "rescue"]
+__all__ = ["STEPS", "Fallen", "Parts", "StepFunction", "Work", "rescue"]
 
 StepFunction = Callable[[Work], Awaitable[Fallen]]
 

@@ -2,11 +2,22 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from math import inf
 
 from springtide import decide
 from springtide.model import Kind, Node, NodeState
 from springtide.ports import CloudError, Instance, InstanceState, Launch, Provider, Transient
-from springtide.steps.work import FIRST_PAUSE_S, LONGEST_PAUSE_S, Fallen, Work, insist
+from springtide.record import whole
+from springtide.steps.work import (
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
+    Fallen,
+    Work,
+    insist,
+    merged,
+    together,
+)
 
 LOOK_S = 0.5
 """Between two looks at a provider whose instances are coming or going."""
@@ -18,12 +29,8 @@ async def create_instances(work: Work) -> Fallen:
     await _request(work, (name for name in work.names if name not in fallen))
     standing = (name for name in work.names if name not in fallen)
     wanted = [node.name for node in work.record.of(standing, NodeState.REQUESTED)]
-    made = await asyncio.gather(
-        *(_launch(work, provider, names) for provider, names in work.by_provider(wanted))
-    )
-    for one in made:
-        fallen |= one
-    return fallen
+    launched = (_launch(work, provider, names) for provider, names in work.by_provider(wanted))
+    return fallen | merged(await together(launched))
 
 
 def _strangers(work: Work) -> Fallen:
@@ -35,18 +42,24 @@ def _strangers(work: Work) -> Fallen:
 async def _clear_remains(work: Work) -> Fallen:
     """Remove what a failed or former life of these nodes left behind."""
     gone = work.record.of(work.names, NodeState.FAILED, NodeState.DELETING)
-    remains = [node.name for node in gone] + await _outlived(work)
-    return await remove(work.on(remains)) if remains else {}
+    remains = {node.name for node in gone} | await _past(work)
+    return await remove(work.on(remains), work.parts.spec.timing.stop) if remains else {}
 
 
-async def _outlived(work: Work) -> list[str]:
-    """Only a resume asks: before a deploy has run, the batch system may not."""
+async def _past(work: Work) -> set[str]:
+    """Ready nodes whose instance died, or that the batch system asks for afresh.
+
+    Only a resume asks it: before a deploy has run, it may not be there.
+    """
     ready = work.record.of(work.names, NodeState.READY)
-    if not ready or work.operation.kind is not Kind.RESUME:
-        return []
-    names = [node.name for node in ready]
-    seen = await insist(lambda: work.parts.batch.nodes(names), work.parts.spec.timing.stop)
-    return decide.outlived(ready, seen)
+    limit_s, past = work.parts.spec.timing.stop, set[str]()
+    for provider, names in work.by_provider(node.name for node in ready):
+        instances = await insist(partial(provider.list, work.cluster), limit_s)
+        past |= set(decide.lost(work.record.of(names), instances))
+    if ready and work.operation.kind is Kind.RESUME:
+        asked = partial(work.parts.batch.nodes, [node.name for node in ready])
+        past |= set(decide.outlived(ready, await insist(asked, limit_s)))
+    return past
 
 
 async def _request(work: Work, names: Iterable[str]) -> None:
@@ -91,13 +104,19 @@ async def _launch(work: Work, provider: Provider, names: Sequence[str]) -> Falle
 async def _create(
     provider: Provider, launches: Sequence[Launch]
 ) -> dict[str, Instance | CloudError]:
-    """A provider that fails as a whole fails each node."""
+    """A provider that fails as a whole fails each node. What it makes must not be lost sight of."""
     try:
-        results = await provider.create(launches)
+        results = await whole(_called(provider, launches))
     except CloudError as error:
         return {launch.node: error for launch in launches}
     silent = Transient("the provider said nothing about it")
     return {launch.node: results.get(launch.node, silent) for launch in launches}
+
+
+async def _called(
+    provider: Provider, launches: Sequence[Launch]
+) -> Mapping[str, Instance | CloudError]:
+    return await provider.create(launches)
 
 
 def _gave_up(error: object) -> str:
@@ -145,10 +164,8 @@ async def _made(work: Work, made: Mapping[str, Instance]) -> None:
 
 async def wait_reachable(work: Work) -> Fallen:
     """Until the provider says that each instance runs and where."""
-    found = await asyncio.gather(
-        *(_wait_running(work, provider, names) for provider, names in work.by_provider(work.names))
-    )
-    return {name: why for fallen in found for name, why in fallen.items()}
+    waits = (_wait_running(work, provider, some) for provider, some in work.by_provider(work.names))
+    return merged(await together(waits))
 
 
 async def _wait_running(work: Work, provider: Provider, names: Sequence[str]) -> Fallen:
@@ -169,20 +186,25 @@ async def _wait_running(work: Work, provider: Provider, names: Sequence[str]) ->
 
 
 async def delete_instances(work: Work) -> Fallen:
-    """Delete until the provider lists them no more. Nodes that are in use are left alone."""
+    """Delete until the provider lists them no more. Nodes that are in use are left alone.
+
+    A suspend does not give up: its nodes would run on, unused and paid for.
+    """
     kept = await _still_wanted(work)
-    return kept | await remove(work.on(name for name in work.names if name not in kept))
+    going = work.on(name for name in work.names if name not in kept)
+    suspending = work.operation.kind is Kind.SUSPEND
+    return kept | await remove(going, inf if suspending else work.parts.spec.timing.stop)
 
 
 async def _still_wanted(work: Work) -> Fallen:
     """A suspend that was overtaken (spooled, delayed) must not kill a node in use."""
     if work.operation.kind is not Kind.SUSPEND:
         return {}
-    seen = await insist(lambda: work.parts.batch.nodes(work.names), work.parts.spec.timing.lock)
+    seen = await insist(lambda: work.parts.batch.nodes(work.names), inf)
     return decide.still_wanted(work.names, seen)
 
 
-async def remove(work: Work) -> Fallen:
+async def remove(work: Work, limit_s: float) -> Fallen:
     """Delete all instances of the nodes, of any generation, and record the nodes as off."""
     going = [n for n in work.record.of(work.names) if n.state is not NodeState.DELETING]
     await work.record.move(
@@ -190,10 +212,9 @@ async def remove(work: Work) -> Fallen:
         "instance deleting",
         work.operation.id,
     )
-    found = await asyncio.gather(
-        *(_delete(work, provider, names) for provider, names in work.by_provider(work.names))
-    )
-    fallen = {name: why for one in found for name, why in one.items()}
+    by_provider = work.by_provider(work.names)
+    deleted = (_delete(work.on(some), provider, limit_s) for provider, some in by_provider)
+    fallen = merged(await together(deleted))
     gone = work.record.of((n for n in work.names if n not in fallen), NodeState.DELETING)
     await work.record.move(
         [node.to(NodeState.OFF, instance=None, address=None) for node in gone],
@@ -203,16 +224,18 @@ async def remove(work: Work) -> Fallen:
     return fallen
 
 
-async def _delete(work: Work, provider: Provider, names: Sequence[str]) -> Fallen:
+async def _delete(work: Work, provider: Provider, limit_s: float) -> Fallen:
+    """Once a deletion has taken too long it is said; with time left, it goes on."""
     loop = asyncio.get_running_loop()
-    end, pause_s = loop.time() + work.parts.spec.timing.stop, FIRST_PAUSE_S
-    left: dict[str, str] = dict.fromkeys(names, "")
-    while left:
-        left = await _delete_once(work, provider, list(left))
-        if not left:
-            break
-        if loop.time() + pause_s > end:
-            return {name: f"its instance cannot be deleted: {why}" for name, why in left.items()}
+    began, pause_s, said = loop.time(), FIRST_PAUSE_S, False
+    left: dict[str, str] = dict.fromkeys(work.names, "")
+    while left := await _delete_once(work, provider, list(left)):
+        stuck = {name: f"its instance cannot be deleted: {why}" for name, why in left.items()}
+        if loop.time() + pause_s > began + limit_s:
+            return stuck
+        if not said and loop.time() > began + work.parts.spec.timing.stop:
+            await work.record.note("instance stuck", nodes=stuck, operation=work.operation.id)
+            said = True
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
     return {}

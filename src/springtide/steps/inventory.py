@@ -8,7 +8,7 @@ from springtide import decide
 from springtide.model import PLANS, Move, Node, NodeState, Step
 from springtide.ports import Provider, Unavailable
 from springtide.steps.instances import LOOK_S
-from springtide.steps.work import Fallen, Work, insist
+from springtide.steps.work import Fallen, Work, insist, merged, together
 
 
 async def refresh_inventory(work: Work) -> Fallen:
@@ -23,10 +23,8 @@ async def refresh_inventory(work: Work) -> Fallen:
 async def _learn_addresses(work: Work) -> Fallen:
     """Clouds that answer a launch without an address are asked until they know it."""
     unknown = [n.name for n in work.record.of(work.names, NodeState.BOOTING) if not n.address]
-    found = await asyncio.gather(
-        *(_ask_addresses(work, provider, names) for provider, names in work.by_provider(unknown))
-    )
-    return {name: why for fallen in found for name, why in fallen.items()}
+    asked = (_ask_addresses(work, provider, some) for provider, some in work.by_provider(unknown))
+    return merged(await together(asked))
 
 
 async def _ask_addresses(work: Work, provider: Provider, names: Sequence[str]) -> Fallen:

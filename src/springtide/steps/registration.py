@@ -7,6 +7,7 @@ from contextlib import suppress
 from springtide import decide
 from springtide.model import Node, NodeState
 from springtide.ports import CloudError, Unavailable
+from springtide.steps.roll_call import Seen
 from springtide.steps.work import Fallen, Work
 
 DEATH_WATCH_S = 2.0
@@ -14,23 +15,29 @@ DEATH_WATCH_S = 2.0
 
 
 async def wait_registered(work: Work) -> Fallen:
-    """Joining nodes become ready as they register; the dead and the late fall out."""
+    """Joining nodes become ready as they register; the dead, unwanted and late fall out."""
     loop = asyncio.get_running_loop()
     end = loop.time() + work.parts.spec.timing.start
     look_at = loop.time() + DEATH_WATCH_S
     fallen = Fallen()
     while joining := _joining(work, fallen):
-        heard = await work.parts.roll_call.next(node.name for node in joining)
-        registered = [node for node in joining if node.name in heard]
-        astray = decide.astray(registered, heard)
-        await _ready(work, [node for node in registered if node.name not in astray])
-        await _tell_again(work, astray)
+        seen = await work.parts.roll_call.next(node.name for node in joining)
+        await _welcome(work, joining, seen)
+        fallen |= decide.unwanted(joining, seen)
         if loop.time() > look_at:
             fallen |= await _dead(work, _joining(work, fallen))
             look_at = loop.time() + DEATH_WATCH_S
         if loop.time() > end:
             return fallen | dict.fromkeys((n.name for n in _joining(work, fallen)), _late(work))
     return fallen
+
+
+async def _welcome(work: Work, joining: list[Node], seen: Seen) -> None:
+    """Those that registered are ready, if the batch system looks for them where they are."""
+    registered = [node for node in joining if node.name in seen and seen[node.name].registered]
+    astray = decide.astray(registered, seen)
+    await _ready(work, [node for node in registered if node.name not in astray])
+    await _tell_again(work, astray)
 
 
 def _joining(work: Work, fallen: Fallen) -> list[Node]:
@@ -65,7 +72,7 @@ async def _dead(work: Work, joining: list[Node]) -> Fallen:
     fallen = Fallen()
     for provider, names in work.by_provider(node.name for node in joining):
         try:
-            instances = await provider.list(work.cluster)
+            instances = await work.parts.census.instances(provider)
         except CloudError:
             continue
         fallen |= decide.dead(work.record.of(names), instances)

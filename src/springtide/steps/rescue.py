@@ -3,8 +3,10 @@
 The engine runs it beside the further steps of the nodes that still stand.
 """
 
-from collections import defaultdict
+from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
+from math import inf
 
 from springtide import decide
 from springtide.model import STARTING, Kind, NodeState
@@ -17,7 +19,8 @@ from springtide.steps.work import Fallen, Work, insist
 async def rescue(work: Work, fallen: Fallen) -> None:
     """Give the nodes back first, so that their jobs move on, then remove what they left.
 
-    Nobody waits for the nodes of a deploy, nor may there be a batch system yet.
+    Nobody waits for the nodes of a deploy, nor may there be a batch system yet. After a crash
+    it is run again, on nodes that may be anywhere on their way from starting to off.
     """
     starting = [node for node in work.record.of(fallen) if node.state in STARTING]
     await work.record.move(
@@ -25,23 +28,31 @@ async def rescue(work: Work, fallen: Fallen) -> None:
         "node failed",
         work.operation.id,
     )
-    failed = {node.name for node in work.record.of(fallen, NodeState.FAILED)}
     if work.operation.kind is Kind.RESUME:
-        await give_back(work, {name: why for name, why in fallen.items() if name in failed})
-    stuck = await remove(work.on(failed))
-    if stuck:
-        await work.record.note("instance stuck", nodes=stuck, operation=work.operation.id)
-    await refresh_inventory(work.on(failed - stuck.keys()))
+        await _give_back(work, fallen)
+    doomed = work.record.of(fallen, NodeState.FAILED, NodeState.DELETING)
+    await remove(work.on(node.name for node in doomed), inf)
+    await refresh_inventory(work.on(fallen))
 
 
-async def give_back(work: Work, fallen: Fallen) -> None:
-    """Hand nodes back to the batch system, one call for all that share a reason."""
-    await _tell_owners(work, fallen)
-    by_reason: dict[str, list[str]] = defaultdict(list)
-    for name, why in fallen.items():
-        by_reason[why].append(name)
-    for why, names in by_reason.items():
-        await _give_back(work, names, why)
+async def _give_back(work: Work, fallen: Fallen) -> None:
+    """Hand back what the batch system still waits for, with one call for each kind of reason."""
+    try:
+        waited_for = await insist(partial(_waited_for, work, fallen), work.parts.spec.timing.lock)
+        await _tell_owners(work, {name: fallen[name] for name in waited_for})
+        for names in decide.alike(waited_for, fallen):
+            call = partial(work.parts.batch.give_back, names, fallen[names[0]])
+            await insist(call, work.parts.spec.timing.lock)
+    except Unavailable as error:
+        await work.record.note("give back failed", operation=work.operation.id, detail=str(error))
+    else:
+        told = {name: fallen[name] for name in waited_for}
+        await work.record.note("node given back", nodes=told, operation=work.operation.id)
+
+
+async def _waited_for(work: Work, names: Iterable[str]) -> list[str]:
+    """Looked at each time: a node that has registered after all may have a job."""
+    return decide.waited_for(names, await work.parts.batch.nodes(names))
 
 
 async def _tell_owners(work: Work, fallen: Fallen) -> None:
@@ -50,14 +61,3 @@ async def _tell_owners(work: Work, fallen: Fallen) -> None:
         jobs = await work.parts.batch.jobs()
         for job, why in decide.news(jobs, fallen).items():
             await work.parts.batch.tell(job, why)
-
-
-async def _give_back(work: Work, names: list[str], why: str) -> None:
-    try:
-        await insist(lambda: work.parts.batch.give_back(names, why), work.parts.spec.timing.lock)
-    except Unavailable as error:
-        failed = dict.fromkeys(names, f"not given back: {error}")
-        await work.record.note("give back failed", nodes=failed, operation=work.operation.id)
-    else:
-        told = dict.fromkeys(names, why)
-        await work.record.note("node given back", nodes=told, operation=work.operation.id)

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 
 from springtide.ports import BatchNode, BatchSystem, Unavailable
 
-Registered = Mapping[str, BatchNode]
+Seen = Mapping[str, BatchNode]
 
 
 SHORTEST_S, LONGEST_S = 0.02, 0.5
-SHARE = 2
+SHARE, SLOWEST_S = 2, 5.0
 PATIENCE = 0.1
 
 
@@ -22,7 +22,8 @@ def decide_pause_s(question_s: float, quiet_s: float) -> float:
     The longer a question takes the fewer are asked, for the batch system's sake; and the
     longer nobody has come the less does another moment matter.
     """
-    return max(SHORTEST_S, SHARE * question_s, min(LONGEST_S, PATIENCE * quiet_s))
+    considerate_s = min(SLOWEST_S, SHARE * question_s)
+    return max(SHORTEST_S, considerate_s, min(LONGEST_S, PATIENCE * quiet_s))
 
 
 class RollCall:
@@ -30,14 +31,14 @@ class RollCall:
 
     def __init__(self, batch: BatchSystem) -> None:
         self._batch = batch
-        self._waiting: dict[asyncio.Future[Registered], frozenset[str]] = {}
+        self._waiting: dict[asyncio.Future[Seen], frozenset[str]] = {}
         self._asked: frozenset[str] = frozenset()
         self._newcomers = asyncio.Event()
         self._asking: asyncio.Task[None] | None = None
 
-    async def next(self, names: Iterable[str]) -> Registered:
-        """Those of the nodes that had registered at the next question."""
-        future: asyncio.Future[Registered] = asyncio.get_running_loop().create_future()
+    async def next(self, names: Iterable[str]) -> Seen:
+        """What the batch system says of these nodes when next asked; nothing, if it is away."""
+        future: asyncio.Future[Seen] = asyncio.get_running_loop().create_future()
         self._waiting[future] = wanted = frozenset(names)
         if not wanted <= self._asked:
             self._newcomers.set()
@@ -53,21 +54,22 @@ class RollCall:
         quiet_since = loop.time()
         while self._waiting:
             began = loop.time()
-            if await self._ask_once():
+            seen = await self._ask_once()
+            if any(node.registered for node in seen.values()):
                 quiet_since = loop.time()
             now = loop.time()
             if await self._pause(decide_pause_s(now - began, now - quiet_since)):
                 quiet_since = now
 
-    async def _ask_once(self) -> Registered:
+    async def _ask_once(self) -> Seen:
         self._newcomers.clear()
         asked = dict(self._waiting)
         self._asked = frozenset().union(*asked.values())
-        registered = await self._registered(self._asked)
+        seen = await self._seen(self._asked)
         for future, names in asked.items():
             if not future.done():
-                future.set_result({n: node for n, node in registered.items() if n in names})
-        return registered
+                future.set_result({n: node for n, node in seen.items() if n in names})
+        return seen
 
     async def _pause(self, seconds: float) -> bool:
         """True if it was cut short by nodes that nobody has asked for yet."""
@@ -77,9 +79,14 @@ class RollCall:
         except TimeoutError:
             return False
 
-    async def _registered(self, names: frozenset[str]) -> Registered:
+    async def _seen(self, names: frozenset[str]) -> Seen:
+        """A batch system that fails in whatever way must not leave everybody waiting."""
         try:
-            nodes = await self._batch.nodes(names)
+            return await self._batch.nodes(names)
         except Unavailable:
             return {}
-        return {name: node for name, node in nodes.items() if node.registered}
+        except Exception as error:
+            for future in self._waiting:
+                if not future.done():
+                    future.set_exception(error)
+            return {}

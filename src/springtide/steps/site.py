@@ -1,5 +1,8 @@
 """The ground a cluster stands on: networks and directories, keys and programs."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from springtide.ports import CloudError
 from springtide.steps.work import Fallen, Work
 
@@ -16,14 +19,25 @@ async def prepare_site(work: Work) -> Fallen:
     except CloudError as error:
         raise SiteError(str(error)) from error
     await parts.keep_site(sites[0])
-    await parts.configurator.prepare(sites[0])
+    with written():
+        await parts.configurator.prepare(sites[0])
     return {}
 
 
 async def configure_software(work: Work) -> Fallen:
     """The programs that the batch system calls."""
-    await work.parts.configurator.install()
+    with written():
+        await work.parts.configurator.install()
     return {}
+
+
+@contextmanager
+def written() -> Iterator[None]:
+    """Files that cannot be written are the site's trouble, not a defect."""
+    try:
+        yield
+    except OSError as error:
+        raise SiteError(f"cannot write {error.filename}: {error.strerror}") from error
 
 
 async def remove_site(work: Work) -> Fallen:

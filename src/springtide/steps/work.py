@@ -19,6 +19,7 @@ from springtide.ports import (
 )
 from springtide.record import Record
 from springtide.spec import Cluster
+from springtide.steps.census import Census
 from springtide.steps.roll_call import RollCall
 
 T = TypeVar("T")
@@ -40,9 +41,11 @@ class Parts:
     configurator: Configurator
     site: Site | None = None
     roll_call: RollCall = field(init=False)
+    census: Census = field(init=False)
 
     def __post_init__(self) -> None:
         self.roll_call = RollCall(self.batch)
+        self.census = Census(self.spec.cluster)
 
     async def load(self) -> None:
         """Read the record and the site that an earlier run of the daemon left."""
@@ -95,6 +98,19 @@ class Work:
             for provider in parts.distinct_providers()
             if id(provider) in sorted_out
         ]
+
+
+async def together(works: Iterable[Awaitable[T]]) -> list[T]:
+    """All of them to their end, also when one fails; then that failure."""
+    done = await asyncio.gather(*works, return_exceptions=True)
+    for one in done:
+        if isinstance(one, BaseException):
+            raise one
+    return [one for one in done if not isinstance(one, BaseException)]
+
+
+def merged(found: Iterable[Fallen]) -> Fallen:
+    return {name: why for fallen in found for name, why in fallen.items()}
 
 
 FIRST_PAUSE_S = 0.5

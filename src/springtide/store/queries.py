@@ -16,7 +16,8 @@ Row = Sequence[Any]
 
 _NODE = "name, grp, state, generation, instance, address, zone, flavor, image, reason, changed_at"
 _OPERATION = (
-    "id, kind, nodes, state, next_step, fallen, asked_by, reason, created_at, started_at, ended_at"
+    "id, kind, nodes, state, next_step, fallen, verdict,"
+    " asked_by, reason, created_at, started_at, ended_at"
 )
 _EVENT = "at, what, node, operation, detail"
 
@@ -87,9 +88,16 @@ def _move(db: sqlite3.Connection, move: Move) -> bool:
 
 
 def _operation(row: Row) -> Operation:
-    id, kind, names, state, next_step, fallen, *rest = row
+    id, kind, names, state, next_step, fallen, verdict, *rest = row
     return Operation(
-        id, Kind(kind), _names(names), OperationState(state), next_step, json.loads(fallen), *rest
+        id,
+        Kind(kind),
+        _names(names),
+        OperationState(state),
+        next_step,
+        json.loads(fallen),
+        OperationState(verdict) if verdict else None,
+        *rest,
     )
 
 
@@ -124,12 +132,13 @@ def _insert(db: sqlite3.Connection, operation: Operation) -> int:
 
 def progress(db: sqlite3.Connection, operation: Operation) -> None:
     db.execute(
-        "UPDATE operations SET state=?, next_step=?, fallen=?, reason=?, started_at=?, ended_at=?"
-        " WHERE id=?",
+        "UPDATE operations SET state=?, next_step=?, fallen=?, verdict=?, reason=?,"
+        " started_at=?, ended_at=? WHERE id=?",
         (
             operation.state,
             operation.next_step,
             json.dumps(dict(operation.fallen)),
+            operation.verdict,
             operation.reason,
             operation.started_at,
             operation.ended_at,

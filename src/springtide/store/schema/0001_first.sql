@@ -21,6 +21,7 @@ CREATE TABLE operations (
     state      TEXT NOT NULL,
     next_step  INTEGER NOT NULL,
     fallen     TEXT NOT NULL,          -- JSON: node -> reason
+    verdict    TEXT,                   -- how it will end, once that is known
     asked_by   TEXT NOT NULL,
     reason     TEXT NOT NULL,
     created_at REAL NOT NULL,
