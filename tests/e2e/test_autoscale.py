@@ -119,6 +119,16 @@ def test_an_admin_powers_a_node_up_and_down_with_slurms_own_command(real: RealCl
     real.all_off("tx-040")
 
 
+def test_a_reboot_asked_of_slurm_brings_a_fresh_instance(real: RealCluster) -> None:
+    real.slurm("scontrol", "update", "nodename=tx-090", "state=power_up")
+    until(lambda: real.states("tx-090") == {"ready"})
+    before = real.record("tx-090")["tx-090"]["generation"]
+    real.slurm("scontrol", "reboot", "ASAP", "nextstate=resume", "tx-090")
+    until(lambda: real.record("tx-090")["tx-090"]["generation"] == before + 1)
+    until(lambda: real.node("tx-090")["State"] == "IDLE+CLOUD")
+    real.finished(real.sbatch("hostname", "-w", "tx-090"))
+
+
 @pytest.mark.accepts("E27", "E7")
 def test_resume_and_suspend_by_hand_at_once_both_finish(real: RealCluster) -> None:
     assert real.tide("resume", "tx-[050-051]").returncode == 0
@@ -126,7 +136,7 @@ def test_resume_and_suspend_by_hand_at_once_both_finish(real: RealCluster) -> No
     down = real.client.post("/operations", {"operation": "suspend", "nodes": "tx-[050-051]"})
     up = real.client.post("/operations", {"operation": "resume", "nodes": "tx-[050-051]"})
     assert down["asked"] == "tx-[050-051]"
-    assert up
+    assert {one["kind"] for one in up["operations"]} <= {"resume"}
     until(lambda: all(o["ended_at"] for o in real.client.get("/operations")["operations"]))
     real.all_off("tx-[050-051]")
 
