@@ -9,11 +9,14 @@ from springtide.nodeset import NodeNameError, expand, fold
 from springtide.ports import (
     BatchNode,
     CloudError,
+    Denied,
     Instance,
     InstanceState,
     Job,
     NoCapacity,
     Power,
+    QuotaExceeded,
+    Rejected,
     Transient,
 )
 from springtide.spec import Cluster
@@ -63,17 +66,17 @@ def sort_launches(
     return Launched(made, tuple(again), tuple(elsewhere), fallen)
 
 
-_EXPLANATIONS = {
-    "Transient": "the provider kept failing",
-    "NoCapacity": "the provider is full",
-    "QuotaExceeded": "the account's quota is used up",
-    "Denied": "the provider refused our credentials",
-    "Rejected": "the provider refused the request",
+_EXPLANATIONS: Mapping[type[CloudError], str] = {
+    Transient: "the provider kept failing",
+    NoCapacity: "the provider is full",
+    QuotaExceeded: "the account's quota is used up",
+    Denied: "the provider refused our credentials",
+    Rejected: "the provider refused the request",
 }
 
 
 def explain(error: CloudError) -> str:
-    return _EXPLANATIONS.get(type(error).__name__, "the provider failed")
+    return _EXPLANATIONS.get(type(error), "the provider failed")
 
 
 def instances_of(instances: Iterable[Instance], names: Iterable[str]) -> dict[str, list[Instance]]:

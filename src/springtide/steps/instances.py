@@ -124,11 +124,9 @@ def _gave_up(error: object) -> str:
 
 
 def _choices_left(work: Work, tried: dict[str, int]) -> dict[str, int]:
-    groups = work.parts.spec.node_group
-    return {
-        name: len(decide.choices(work.parts.spec, groups[name])) - 1 - count
-        for name, count in tried.items()
-    }
+    spec = work.parts.spec
+    known = {group: len(decide.choices(spec, group)) for group in spec.groups}
+    return {name: known[spec.node_group[name]] - 1 - count for name, count in tried.items()}
 
 
 def _describe(work: Work, node: Node, choice: int) -> Launch:
