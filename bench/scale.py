@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.table import Table
-from springtide.api.server import configure_log
+from springtide.api.log import configure_log
 from springtide.batch.fake import FakeBatch, Timing
 from springtide.daemon import Daemon
 from springtide.layout import Layout

@@ -1,16 +1,16 @@
 """Runs a daemon and its API until it is told to stop, or until its cluster is destroyed."""
 
 import asyncio
-import logging
+import resource
 import shutil
 import socket
 from contextlib import suppress
 from pathlib import Path
 
-import structlog
 import uvicorn
 
 from springtide.api.app import create_app
+from springtide.api.log import configure_log
 from springtide.api.peers import PeerProtocol
 from springtide.compose import compose
 from springtide.daemon import Daemon, DaemonError, sole
@@ -19,6 +19,8 @@ from springtide.spec import Cluster
 
 GRACE_S = 1
 """How long open requests (prologs, followers) may hold up a stop; the hook calls again."""
+OPEN_FILES = 65_536
+"""Prologs and followers each hold one. With many more, programs that close all start slowly."""
 
 
 async def serve(spec: Cluster) -> None:
@@ -26,6 +28,7 @@ async def serve(spec: Cluster) -> None:
     layout = Layout(spec.state)
     async with sole(layout):
         configure_log(layout)
+        allow_open_files()
         daemon = compose(spec)
         try:
             async with daemon.running():
@@ -36,6 +39,14 @@ async def serve(spec: Cluster) -> None:
                 await provider.close()
         if daemon.destroyed.is_set():
             shutil.rmtree(layout.state)
+
+
+def allow_open_files() -> None:
+    """As many as we may have, or need; never fewer than before."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 async def _serve(daemon: Daemon, path: Path) -> None:
@@ -77,22 +88,3 @@ async def _stop_when_destroyed(daemon: Daemon, server: uvicorn.Server) -> None:
     await daemon.destroyed.wait()
     await asyncio.sleep(GRACE_S)
     server.should_exit = True
-
-
-def configure_log(layout: Layout) -> None:
-    """One line a message: to log/daemon.log, or the daemon does not start."""
-    path = layout.log / "daemon.log"
-    try:
-        layout.log.mkdir(parents=True, exist_ok=True)
-        stream = path.open("a")
-    except OSError as error:
-        raise DaemonError(f"cannot write the log {path}: {error.strerror}") from error
-    structlog.configure(
-        processors=[
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.add_log_level,
-            structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"]),
-        ],
-        logger_factory=structlog.WriteLoggerFactory(stream),
-    )
-    logging.basicConfig(stream=stream, level=logging.WARNING)
