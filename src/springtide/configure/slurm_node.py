@@ -17,7 +17,7 @@ from springtide.model import Node
 from springtide.ports import Site
 
 MUNGE_USER = "munge"
-START_S = 0.2
+START_S = 0.1
 """A slurmd on a busy machine has registered after this."""
 
 
