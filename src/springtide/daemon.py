@@ -224,6 +224,8 @@ class Daemon:
 async def sole(layout: Layout) -> AsyncIterator[None]:
     """Make sure that no other daemon serves this state directory."""
     try:
+        if refusal := layout.refusal():
+            raise DaemonError(refusal)
         layout.state.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(layout.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
@@ -232,12 +234,18 @@ async def sole(layout: Layout) -> AsyncIterator[None]:
             "run as root, or set `state:` to a directory that can be written"
         ) from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
+        _claim(descriptor, layout)
         yield
-    except BlockingIOError:
-        holder = layout.lock.read_text().strip()
-        raise DaemonError(f"a daemon already serves {layout.state} (process {holder})") from None
     finally:
         os.close(descriptor)
+
+
+def _claim(descriptor: int, layout: Layout) -> None:
+    """Lock, and tell others in the file who has the lock."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = layout.lock.read_text(errors="replace").strip()
+        raise DaemonError(f"a daemon already serves {layout.state} (process {holder})") from None
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, f"{os.getpid()}\n".encode())

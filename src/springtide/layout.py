@@ -1,7 +1,13 @@
 """Where a cluster keeps its files: every path under its state directory, in one place."""
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+STORED_SPEC = "cluster.yaml"
+SHOWN = 5
+"""So many names of strange files are told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -9,6 +15,11 @@ class Layout:
     """The state directory of one cluster."""
 
     state: Path
+
+    @property
+    def stored_spec(self) -> Path:
+        """The copy of the cluster's file, from the last deploy."""
+        return self.state / STORED_SPEC
 
     @property
     def record(self) -> Path:
@@ -49,3 +60,53 @@ class Layout:
     @property
     def log(self) -> Path:
         return self.state / "log"
+
+    @property
+    def run(self) -> Path:
+        """Process ids, and what the control processes were last started with."""
+        return self.state / "run"
+
+    @property
+    def slurmctld(self) -> Path:
+        return self.state / "slurmctld"
+
+    @property
+    def demo_shared(self) -> Path:
+        """What the nodes of a demo see."""
+        return self.state / "demo-shared"
+
+    @property
+    def entries(self) -> tuple[Path, ...]:
+        """All that we make in the state directory; what shows that it is ours comes last."""
+        return (
+            *(self.socket, self.spool, self.programs, self.conf, self.munge_key.parent),
+            *(self.munge_socket.parent, self.instances, self.log, self.run, self.slurmctld),
+            *(self.demo_shared, self.state / f".{STORED_SPEC}.new"),
+            *(self.state / f"record.db-{suffix}" for suffix in ("journal", "shm", "wal")),
+            *self._marks,
+        )
+
+    @property
+    def _marks(self) -> tuple[Path, ...]:
+        return (self.record, self.stored_spec, self.lock)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether a cluster has its state here."""
+        return any(path.exists() for path in self._marks)
+
+    def found(self) -> Iterator[str]:
+        """What is in the state directory, in order."""
+        with suppress(FileNotFoundError):
+            yield from sorted(path.name for path in self.state.iterdir())
+
+    def refusal(self) -> str | None:
+        """Why a new cluster must not be put here: its end would not tell its files from others'."""
+        strange = [name for name in self.found() if name != "lost+found"]
+        if self.is_ours or not strange:
+            return None
+        more = ", …" if len(strange) > SHOWN else ""
+        return (
+            f"{self.state} holds files that are not of a cluster "
+            f"({', '.join(strange[:SHOWN])}{more}); set `state` to a directory that is new or empty"
+        )

@@ -255,7 +255,8 @@ def test_a_state_directory_has_one_daemon(lab: Lab) -> None:
 @pytest.mark.parametrize("command", ["daemon", "deploy"])
 def test_a_log_that_cannot_be_written_is_told(lab: Lab, command: str) -> None:
     lab.state.mkdir()
-    (lab.state / "log").touch()
+    for name in ("daemon.lock", "log"):
+        (lab.state / name).touch()
     done = lab.tide(command, str(lab.file))
     shutil.rmtree(lab.state)
     assert done.returncode == Exit.FAILED
@@ -269,6 +270,31 @@ def test_the_daemon_s_last_words_are_printed_if_it_does_not_start(lab: Lab) -> N
     shutil.rmtree(lab.state)
     assert done.returncode == Exit.FAILED
     assert f"the daemon did not start: cannot open the record {lab.state}/record.db" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["daemon", "deploy"])
+def test_a_directory_with_other_files_is_not_taken_for_a_state_directory(
+    lab: Lab, command: str
+) -> None:
+    lab.state.mkdir()
+    (lab.state / "precious.txt").write_text("years of work")
+    done = lab.tide(command, str(lab.file))
+    found = [path.name for path in lab.state.iterdir()]
+    shutil.rmtree(lab.state)
+    assert done.returncode != Exit.DONE
+    assert "holds files that are not of a cluster (precious.txt); set `state`" in done.stderr
+    assert found == ["precious.txt"]
+
+
+def test_files_that_are_not_the_cluster_s_outlive_it(lab: Lab) -> None:
+    assert lab.deploy().returncode == 0
+    (lab.state / "precious.txt").write_text("years of work")
+    gone = lab.tide("destroy", "--yes")
+    found = [path.name for path in lab.state.iterdir()]
+    shutil.rmtree(lab.state)
+    assert gone.returncode == 0, gone.stderr
+    assert f"{lab.state} stays, for this in it is not the cluster's: precious.txt" in gone.stdout
+    assert found == ["precious.txt"]
 
 
 def test_a_state_directory_that_cannot_be_written_is_told(lab: Lab) -> None:

@@ -1,5 +1,6 @@
-"""Around the daemon: its log, and how many files it may open."""
+"""Around the daemon: its log, its lock, its state directory, and how many files it may open."""
 
+import asyncio
 import logging
 import resource
 from collections.abc import Iterator
@@ -10,8 +11,8 @@ import pytest
 import structlog
 
 from springtide.api.log import configure_log, escaped
-from springtide.api.server import allow_open_files
-from springtide.daemon import DaemonError
+from springtide.api.server import allow_open_files, remove_state
+from springtide.daemon import DaemonError, sole
 from springtide.layout import Layout
 
 
@@ -69,6 +70,79 @@ def test_a_log_that_cannot_be_opened_is_told(layout: Layout) -> None:
     (layout.log / "daemon.log").mkdir(parents=True)
     with pytest.raises(DaemonError, match=r"cannot write the log .*daemon\.log: Is a directory"):
         configure_log(layout)
+
+
+# --- the lock ----------------------------------------------------------------------------
+
+
+async def test_a_second_daemon_is_told_who_serves(layout: Layout) -> None:
+    async with sole(layout):
+        with pytest.raises(DaemonError, match=r"already serves .*/state \(process \d+\)"):
+            async with sole(layout):
+                raise AssertionError("two daemons serve one directory")
+    async with sole(layout):
+        pass
+
+
+async def test_a_call_that_would_block_is_not_taken_for_another_daemon(layout: Layout) -> None:
+    with pytest.raises(BlockingIOError):
+        async with sole(layout):
+            raise BlockingIOError
+
+
+# --- the state directory -----------------------------------------------------------------
+
+
+def test_a_new_or_empty_directory_can_become_a_state_directory(layout: Layout) -> None:
+    assert layout.refusal() is None
+    layout.state.mkdir()
+    assert layout.refusal() is None
+    (layout.state / "lost+found").mkdir()
+    assert layout.refusal() is None, "every new filesystem has it"
+
+
+def test_a_directory_with_other_files_cannot(layout: Layout) -> None:
+    layout.state.mkdir()
+    for number in range(7):
+        (layout.state / f"home{number}").mkdir()
+    with pytest.raises(DaemonError, match=r"\(home0, home1, home2, home3, home4, …\); set `state`"):
+        asyncio.run(_serve_once(layout))
+    assert not layout.lock.exists()
+
+
+async def _serve_once(layout: Layout) -> None:
+    async with sole(layout):
+        pass
+
+
+@pytest.mark.parametrize("mark", ["record.db", "cluster.yaml", "daemon.lock"])
+def test_a_state_directory_is_known_again_whatever_was_added(layout: Layout, mark: str) -> None:
+    layout.state.mkdir()
+    for name in (mark, "notes.txt"):
+        (layout.state / name).touch()
+    assert layout.refusal() is None
+
+
+def test_a_destroyed_cluster_takes_only_what_was_its_own(layout: Layout) -> None:
+    for path in layout.entries:
+        path.mkdir(parents=True)
+        (path / "something").touch()
+    (layout.state / "srv").mkdir()
+    (layout.state / "srv" / "precious.txt").write_text("years of work")
+    remove_state(layout)
+    assert list(layout.found()) == ["srv"]
+    assert (layout.state / "srv" / "precious.txt").read_text() == "years of work"
+
+
+def test_links_in_a_state_directory_are_removed_and_not_followed(layout: Layout) -> None:
+    elsewhere = layout.state.with_name("elsewhere")
+    elsewhere.mkdir()
+    (elsewhere / "precious.txt").touch()
+    layout.state.mkdir()
+    layout.log.symlink_to(elsewhere)
+    remove_state(layout)
+    assert not layout.state.exists()
+    assert (elsewhere / "precious.txt").exists()
 
 
 # --- open files --------------------------------------------------------------------------

@@ -38,7 +38,7 @@ async def serve(spec: Cluster) -> None:
             for provider in daemon.parts.distinct_providers():
                 await provider.close()
         if daemon.destroyed.is_set():
-            shutil.rmtree(layout.state)
+            remove_state(layout)
 
 
 def allow_open_files() -> None:
@@ -47,6 +47,18 @@ def allow_open_files() -> None:
     wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def remove_state(layout: Layout) -> None:
+    """What is ours, and the directory if nothing else is in it."""
+    for path in layout.entries:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                path.unlink()
+    with suppress(OSError):
+        layout.state.rmdir()
 
 
 async def _serve(daemon: Daemon, path: Path) -> None:

@@ -154,7 +154,7 @@ def _files(layout: Layout) -> Settings:
 
 
 def state_save(layout: Layout) -> Path:
-    return layout.state / "slurmctld"
+    return layout.slurmctld
 
 
 def slurmctld_log(layout: Layout) -> Path:

@@ -28,7 +28,7 @@ class Control:
         self._layout = Layout(state)
         self._user = user
         self._conf = conf
-        self._run = state / "run"
+        self._run = self._layout.run
         self._munged = self._describe_munged()
         self._slurmctld = self._describe_slurmctld()
 

@@ -18,8 +18,6 @@ Json = dict[str, Any]
 ANSWER_S = 60.0
 """How long the daemon may take to answer: it may have to ask the batch system first."""
 CHUNK = 1 << 16
-STORED_SPEC = "cluster.yaml"
-"""The copy of the cluster's file in its state directory, from the last deploy."""
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -56,7 +54,7 @@ class Client:
 
     def __init__(self, state: Path) -> None:
         self.layout = Layout(state)
-        self.stored_spec = state / STORED_SPEC
+        self.stored_spec = self.layout.stored_spec
 
     def get(self, path: str, **query: object) -> Json:
         return self._ask("GET", _target(path, query), None, ANSWER_S)

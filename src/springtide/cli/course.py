@@ -39,7 +39,7 @@ def _look(daemon: Client, id: int) -> Json | None:
         operation = daemon.get(f"/operations/{id}")
         return {**operation, "counts": _counts(daemon, operation)}
     except Away:
-        if daemon.layout.state.exists():
+        if daemon.layout.record.exists():
             raise
         return None
 

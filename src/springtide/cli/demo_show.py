@@ -76,7 +76,7 @@ class Stage:
     @property
     def shared(self) -> Path:
         """A directory that all nodes see."""
-        return self.state / "shared"
+        return self.daemon.layout.demo_shared
 
     def render_spec(self) -> str:
         return (

@@ -99,6 +99,8 @@ def _have_daemon(daemon: Client, spec: "Cluster", path: Path, status: Json | Non
             Exit.WRONG,
         )
     _require(spec)
+    if refusal := daemon.layout.refusal():
+        raise Complaint(refusal, Exit.WRONG)
     _store(path, daemon)
     if status is not None:
         output.note(f"{path} has changed: the daemon is started again with it")

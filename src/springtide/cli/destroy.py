@@ -15,7 +15,8 @@ from springtide.cli.endings import Complaint, Exit
 from springtide.cli.parameters import DryRun
 from springtide.cli.place import Choice, ClusterOption, StateOption, client
 from springtide.cli.plan import NO_CHANGE, ask, render_plan
-from springtide.cli.progress import looks, watching
+from springtide.cli.progress import watching
+from springtide.layout import Layout
 from springtide.model import Kind
 
 LEAVE_S = 30.0
@@ -57,7 +58,7 @@ def destroy(
     if not doomed.served:
         detached.start(daemon, daemon.stored_spec)
     _operate(daemon, doomed)
-    output.put(f"cluster {doomed.cluster} is gone: nothing left")
+    output.put(f"cluster {doomed.cluster} is gone: {render_left(daemon.layout)}")
 
 
 def _look(daemon: Client) -> Doomed:
@@ -91,21 +92,25 @@ def _confirm(doomed: Doomed, yes: bool, yes_really: str | None) -> None:
 
 def _operate(daemon: Client, doomed: Doomed) -> None:
     body = {"operation": Kind.DESTROY.value, "confirm": doomed.cluster}
-    id = daemon.post("/operations", body)["operations"][0]["id"]
-    with watching(lambda: [id]) as progress:
-        operation = follow(daemon, id, progress)
-        if operation is not None and (code := report(operation)):
-            raise typer.Exit(code)
-        progress.now("… the daemon ends")
-        _wait_until_gone(daemon)
+    with detached.watched(daemon) as ended:
+        id = daemon.post("/operations", body)["operations"][0]["id"]
+        with watching(lambda: [id]) as progress:
+            operation = follow(daemon, id, progress)
+            if operation is not None and (code := report(operation)):
+                raise typer.Exit(code)
+            progress.now("… the daemon ends")
+            ended(LEAVE_S)
+    if daemon.layout.is_ours:
+        raise Complaint(
+            f"all nodes are gone, but {daemon.layout.state} is still there; see the log in it, "
+            "and remove it by hand",
+            Exit.PARTLY,
+        )
 
 
-def _wait_until_gone(daemon: Client) -> None:
-    for _ in looks(LEAVE_S):
-        if not daemon.layout.state.exists():
-            return
-    raise Complaint(
-        f"all nodes are gone, but {daemon.layout.state} is still there; see the log in it, "
-        "and remove it by hand",
-        Exit.PARTLY,
-    )
+def render_left(layout: Layout) -> str:
+    """What is not the cluster's stays, and so does the directory it is in."""
+    if not layout.state.exists():
+        return "nothing left"
+    left = ", ".join(map(output.printable, layout.found()))
+    return f"{layout.state} stays, for this in it is not the cluster's: {left or 'nothing'}"

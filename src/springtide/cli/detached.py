@@ -5,6 +5,9 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from springtide.cli.client import Away, Client
@@ -71,12 +74,30 @@ def _last_words(out: Path, said: int) -> str:
 def stop(daemon: Client) -> None:
     """Stop the daemon behind the socket; its operations go on when another starts."""
     pid = daemon.daemon_pid()
+    with _handle(pid) as handle:
+        signal.pidfd_send_signal(handle, signal.SIGTERM)
+        if not _ended(handle, STOP_S):
+            raise Complaint(f"the daemon (process {pid}) does not stop; see {daemon.layout.log}")
+
+
+@contextmanager
+def watched(daemon: Client) -> Iterator[Callable[[float], bool]]:
+    """How to wait, so many seconds at most, for the end of whoever serves now."""
+    with _handle(daemon.daemon_pid()) as handle:
+        yield partial(_ended, handle)
+
+
+@contextmanager
+def _handle(pid: int) -> Iterator[int]:
+    """A descriptor that stays this process whatever becomes of its pid."""
     handle = os.pidfd_open(pid)
     try:
-        signal.pidfd_send_signal(handle, signal.SIGTERM)
-        poll = select.poll()
-        poll.register(handle, select.POLLIN)
-        if not poll.poll(STOP_S * 1000):
-            raise Complaint(f"the daemon (process {pid}) does not stop; see {daemon.layout.log}")
+        yield handle
     finally:
         os.close(handle)
+
+
+def _ended(handle: int, limit_s: float) -> bool:
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    return bool(poll.poll(limit_s * 1000))

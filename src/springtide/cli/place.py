@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
-from springtide.cli.client import STORED_SPEC, Away, Client
+from springtide.cli.client import Away, Client
 from springtide.cli.endings import Complaint, Exit
+from springtide.layout import STORED_SPEC
 
 CLUSTERS = Path("/var/lib/springtide")
 DEFAULT_FILE = Path("cluster.yaml")
