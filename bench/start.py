@@ -81,9 +81,10 @@ def phase(repeat: int, repeats: int) -> float:
 def _cold(found: Found, name: str, queue: Queue, at: float) -> None:
     for size in STALL_SIZES if name == STALL else SIZES:
         _await_phase(at)
-        found[name, f"{size} nodes"].append(queue.start(size))
+        what = "1 node" if size == 1 else f"{size} nodes"
+        found[name, what].append(queue.start(size))
         _await_phase(at)
-        found[name, f"{size} nodes, warm"].append(queue.start(size))
+        found[name, f"{what}, warm"].append(queue.start(size))
         queue.to_zero()
 
 
@@ -112,8 +113,9 @@ def tabulate(found: Found, repeats: Repeats) -> Table:
         f"submit -> running from zero, s, median of {repeats.cold} (min, p90)",
         ["", OURS, FLOOR, "ratio", "at equal wait", STALL],
         notes=[
-            f"target: at most {TARGET} x the floor. `at equal wait`: with Slurm's own wait, which",
-            "is chance, the same for both. `no cure`: Slurm by itself, launching every 30 s.",
+            f"target: at most {TARGET} x the floor; judge by `at equal wait`, which gives both the",
+            "same wait for Slurm's own clocks: that is chance, and decides the plain ratio.",
+            "`no cure`: Slurm by itself, which launches on booting nodes every 30 s.",
         ],
     )
     for what in dict.fromkeys(what for _, what in found):
