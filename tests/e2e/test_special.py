@@ -1,5 +1,7 @@
 """Clusters of a special kind, each with a real Slurm of its own."""
 
+import os
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -145,3 +147,43 @@ timing: {idle: 3600s}
         assert green.output(green.finished(green.sbatch("hostname", "-w", "c-4"))["JobId"]) == [
             "c-4"
         ]
+
+
+def test_giving_back_nodes_that_never_had_an_address_does_not_hold_up_slurmctld() -> None:
+    """Slurm speaks to them all the same, and would look up their names for 10 s each."""
+    with cluster(
+        """
+cluster: absent
+batch: {kind: slurm, port: 16907, node_port: 16908}
+images: {bare: {path: SHARED/bare}}
+groups: {general: {nodes: "absent-[1-8]", image: bare}}
+timing: {idle: 3600s}
+""",
+        deployed=False,
+    ) as real:
+        (real.shared / "bare" / "bin").mkdir(parents=True)
+        assert real.deploy()["state"] == "done"
+        real.sbatch("hostname", "-N8")
+        until(lambda: [e for e in real.events() if e["what"] == "node given back"])
+        until(lambda: [e for e in real.events() if e["what"] == "operation ended"][1:])
+        until(lambda: not real.slurm("squeue", "-h", "-t", "CF").strip())
+        log = (real.state / "log" / "slurmctld.log").read_text()
+        assert "getaddrinfo() failed" not in log
+
+
+def test_a_deploy_says_so_when_slurmctld_hangs() -> None:
+    with cluster(
+        """
+cluster: hung
+batch: {kind: slurm, port: 16917, node_port: 16918}
+groups: {general: {nodes: "hung-[1-2]"}}
+"""
+    ) as real:
+        pid = int((real.state / "run" / "slurmctld.pid").read_text().split()[0])
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            ended = real.deploy()
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert ended["state"] == "failed"
+        assert "slurmctld runs but does not answer" in ended["reason"]

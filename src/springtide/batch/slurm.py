@@ -54,7 +54,7 @@ class Slurm:
         self._cluster = cluster
         self._port = batch.port
         self._conf = layout.conf / "slurm.conf"
-        self._control = Control(cluster.state, batch.user, self._conf)
+        self._control = Control(cluster.state, batch.user, self._conf, cluster.managed)
         self._unseen = slurm_text.powered_down(cluster.managed) if hides_nodes(cluster) else {}
         self._timeout_s = timeout_s
         self._controlling = Lock()
@@ -190,15 +190,30 @@ class Slurm:
         """Have slurmctld run with this text, which is in place already; says what changed."""
         control, loaded = self._control, self._control.loaded
         if control.running and needs_restart(loaded, text):
+            self._check_move(loaded, site)
             control.stop_slurmctld()
         ran = control.running
         control.start(control_host(self._cluster), site.control_address, self._port)
         if loaded and loaded != text:
             self._checked(["scontrol", "reconfigure"])  # nodes reread it too
         control.loaded = text
+        self._answers()
         if not ran:
             return "slurmctld started"
         return "slurmctld reconfigured" if loaded != text else ""
+
+    def _check_move(self, loaded: str, site: Site) -> None:
+        """A port that is taken must not cost the slurmctld that runs on another."""
+        if f"SlurmctldPort={self._port}\n" not in loaded:
+            slurm_control.check_port(site.control_address, self._port)
+
+    def _answers(self) -> None:
+        try:
+            self._shown("nodes")
+        except Unavailable as error:
+            raise Unavailable(
+                f"slurmctld runs but does not answer; kill it and deploy again: {error}"
+            ) from error
 
     async def stop(self) -> None:
         await self._in_thread(self._stop)

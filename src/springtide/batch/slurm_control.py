@@ -9,6 +9,7 @@ import errno
 import os
 import shutil
 import socket
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -19,15 +20,17 @@ from springtide.layout import Layout
 from springtide.ports import Unavailable
 
 MUNGE_USER = "munge"
+NOBODY = "127.0.0.1"
 
 
 class Control:
     """The control processes of one cluster."""
 
-    def __init__(self, state: Path, user: str, conf: Path) -> None:
+    def __init__(self, state: Path, user: str, conf: Path, nodes: Sequence[str] = ()) -> None:
         self._layout = Layout(state)
         self._user = user
         self._conf = conf
+        self._nodes = nodes
         self._run = self._layout.run
         self._munged = self._describe_munged()
         self._slurmctld = self._describe_slurmctld()
@@ -81,7 +84,8 @@ class Control:
     def start(self, host: str, address: str, port: int) -> None:
         """Have both running; what runs already is left alone."""
         hosts = self._run / "hosts"
-        write(hosts, render_hosts(read("/etc/hosts"), host, address))
+        known = render_hosts(read("/etc/hosts"), host, address)
+        write(hosts, known + render_absent(self._nodes))
         if not slurm_service.find(self._munged):
             self._start_munged(host, hosts)
         if not self.running:
@@ -179,6 +183,15 @@ def render_hosts(hosts: str, name: str, address: str) -> str:
     """A hosts file in which this name has this address, and everything else stays."""
     kept = [line for line in (_without(line, name) for line in hosts.splitlines()) if line]
     return "\n".join([f"{address} {name}", *kept]) + "\n"
+
+
+def render_absent(nodes: Iterable[str]) -> str:
+    """Nodes that have no address yet, at one where nobody answers.
+
+    slurmctld looks a name up ten times, a second apart and with its locks held, before it
+    gives up; and it speaks to nodes that are given back before they had an address.
+    """
+    return "".join(f"{NOBODY} {name}\n" for name in nodes)
 
 
 def _without(line: str, name: str) -> str:
