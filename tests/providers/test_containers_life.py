@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -167,6 +168,54 @@ async def test_an_interrupted_delete_is_shown_and_completed(machine: Machine) ->
     assert "still terminating" in str(await error_of(containers, launch()))
     assert await containers.delete([made]) == {}
     assert await containers.list(BLUE) == []
+
+
+async def test_a_node_starts_anew_though_its_former_end_was_cut_short(machine: Machine) -> None:
+    """As a kill could leave it that came between the intent's removal and the rest's."""
+    containers = await machine.prepared()
+    (made,) = instances(await containers.create([launch()]))
+    home = machine.directory(BLUE) / "instances/n0"
+    (home / "deleting").touch()
+    (home / "instance.json").unlink()
+    assert await containers.list(BLUE) == []
+    former = process_of(machine)
+    (again,) = instances(await containers.create([launch(generation=2)]))
+    assert again.state is InstanceState.RUNNING
+    assert again.address == made.address, "it was given up and is the lowest"
+    assert process_of(machine) != former
+    await eventually(lambda: len(processes(BLUE)) == 3)
+
+
+async def test_what_is_left_of_a_removal_is_not_listed_and_swept(machine: Machine) -> None:
+    containers = await machine.prepared()
+    (made,) = instances(await containers.create([launch()]))
+    homes = machine.directory(BLUE) / "instances"
+    shutil.copytree(homes / "n0", homes / ".gone-n1.1", symlinks=True)
+    assert [one.node for one in await containers.list(BLUE)] == ["n0"]
+    assert await containers.delete([made]) == {}
+    assert list(homes.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "{}", "[" * 200_000, '{"state": "pending"}', "other node", "\x00" * 64],
+    ids=["empty", "half", "list", "bare", "nested", "fields", "other", "zeros"],
+)
+async def test_a_damaged_intent_is_listed_as_broken_and_can_be_deleted(
+    machine: Machine, text: str
+) -> None:
+    containers = await machine.prepared()
+    healthy, _ = instances(await containers.create([launch("n0"), launch("n1")]))
+    path = machine.directory(BLUE) / "instances/n1/instance.json"
+    path.write_text(path.read_text().replace("n1", "n2") if text == "other node" else text)
+    first, second = await containers.list(BLUE)
+    assert first == healthy
+    assert (second.node, second.generation, second.state) == ("n1", 0, InstanceState.BROKEN)
+    assert "damaged" in str(await error_of(containers, launch("n1")))
+    assert await containers.delete([second]) == {}
+    assert await containers.list(BLUE) == [healthy]
+    assert len(list((machine.directory(BLUE) / "addresses").iterdir())) == 1
+    assert len(instances(await containers.create([launch("n1")]))) == 1
 
 
 DAEMON = """

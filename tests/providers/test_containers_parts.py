@@ -71,6 +71,11 @@ def test_a_process_that_has_not_finished_saying_who_it_is_is_unknown() -> None:
     assert parse_process("boot-id 4711 (sh) S 1") is None
 
 
+def test_a_process_of_which_a_disk_lost_some_is_unknown() -> None:
+    assert parse_process("boot-id 4711 (sh) S 1\n") is None
+    assert parse_process("boot-id \0\0\0\n") is None
+
+
 @pytest.mark.parametrize(
     ("process", "alive", "young", "deleting", "state"),
     [

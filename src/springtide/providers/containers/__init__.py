@@ -24,7 +24,7 @@ from typing import TypeVar
 
 from springtide.ports import CloudError, Instance, Launch, Rejected, Site
 from springtide.providers.containers import addresses, links, site
-from springtide.providers.containers.erase import erase
+from springtide.providers.containers.erase import erase, sweep_gone
 from springtide.providers.containers.errors import require_root, translated
 from springtide.providers.containers.instances import homes, observe_all
 from springtide.providers.containers.make import make
@@ -100,6 +100,7 @@ class Containers:
             ground = site.prepare(self._directory, cluster, self._subnet)
             for path in (homes(self._directory), addresses.links_in(self._directory)):
                 path.mkdir(mode=0o700, exist_ok=True)
+            sweep_gone(self._directory)
         return ground.site
 
     def _remove(self, cluster: str) -> None:
@@ -129,7 +130,9 @@ class Containers:
             require_root()
         except CloudError as error:
             return {instance.id: error for instance in instances}
-        return erase(self._directory, instances)
+        refused = erase(self._directory, instances)
+        sweep_gone(self._directory)
+        return refused
 
     def _tree(self, launch: Launch) -> Tree:
         image = self._images.get(launch.image)

@@ -4,7 +4,6 @@ Making a link succeeds for one caller only, in whatever thread or process.
 """
 
 from collections.abc import Iterator
-from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network
 from itertools import islice
 from pathlib import Path
@@ -40,11 +39,12 @@ def take(directory: Path, address: str, node: str) -> bool:
     return True
 
 
-def give_up(directory: Path, address: str, node: str) -> None:
-    link = links_in(directory) / address
-    if _owner(link) == node:
-        with suppress(FileNotFoundError):
-            link.unlink()
+def give_up(directory: Path, address: str | None, node: str) -> None:
+    """The node's address; all that it has, if nobody knows which."""
+    links = links_in(directory)
+    for link in [links / address] if address else list(links.iterdir()):
+        if _owner(link) == node:
+            link.unlink(missing_ok=True)
 
 
 def _owner(link: Path) -> str | None:

@@ -18,10 +18,12 @@ from springtide.ports import CloudError, Instance, Transient
 from springtide.providers.containers import addresses, links
 from springtide.providers.containers.errors import translated
 from springtide.providers.containers.instances import (
+    Damaged,
     Process,
     await_process,
     homes,
     mark_deleting,
+    nameless,
     open_process,
     read_intent,
 )
@@ -30,6 +32,7 @@ from springtide.providers.containers.locks import directory_lock
 KILL_LIMIT_S = 10.0
 LINK_LIMIT_S = 2.0
 PAUSE_S = 0.002
+GONE = ".gone-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,10 @@ def _condemn(stack: ExitStack, directory: Path, instance: Instance) -> list[Doom
         stack.enter_context(directory_lock(home))
     except FileNotFoundError:
         return []
-    intent = read_intent(home)
+    try:
+        intent = read_intent(home)
+    except Damaged:
+        intent = nameless(home, instance.cluster)
     if intent is None or intent.id != instance.id:
         return []
     return [_kill(stack, home, intent)]
@@ -108,9 +114,16 @@ def _bury(directory: Path, one: Doomed, end: float) -> None:
             "a process in it hangs in the kernel, often on a file server that does not answer"
         )
     _unplug(links.port_name(one.intent.cluster, one.intent.node))
-    addresses.give_up(directory, one.intent.address or "", one.intent.node)
-    (one.home / "instance.json").unlink()
-    rmtree(one.home)
+    addresses.give_up(directory, one.intent.address, one.intent.node)
+    gone = one.home.with_name(f"{GONE}{one.intent.node}.{time.time_ns()}")
+    one.home.rename(gone)
+    rmtree(gone, ignore_errors=True)  # another thread may be sweeping it
+
+
+def sweep_gone(directory: Path) -> None:
+    """Remove what is left of instances that were gone when their removal was cut short."""
+    for path in homes(directory).glob(f"{GONE}*"):
+        rmtree(path, ignore_errors=True)
 
 
 def _ended(process: int, end: float) -> bool:

@@ -1,7 +1,8 @@
 """What is known of an instance: its intent on disk, its process, and the state they amount to.
 
 An instance is a directory `instances/NODE`. `instance.json` is there before anything else;
-`process` is written by the instance's own first process; `deleting` once it has to go.
+`process` is written by the instance's own first process; `deleting` once it has to go. When it
+is gone, the directory gets a hidden name before it is removed, so that it never looks half-way.
 """
 
 import json
@@ -23,6 +24,10 @@ CLAIM_LIMIT_S = 1.0
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _STARTED = 19  # field 22 of /proc/PID/stat, counted from the state after the name
+
+
+class Damaged(Rejected):
+    """The intent of an instance cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +73,27 @@ def write_intent(home: Path, instance: Instance) -> None:
 def read_intent(home: Path) -> Instance | None:
     path = home / "instance.json"
     try:
-        data = json.loads(path.read_text())
-        return Instance(**data | {"state": InstanceState(data["state"])})
+        return parse_intent(home.name, path.read_text())
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (ValueError, KeyError, TypeError) as error:
-        raise Rejected(f"{path} is damaged ({error}): restore or remove its directory") from None
+    except (ValueError, KeyError, TypeError, RecursionError, IsADirectoryError) as error:
+        raise Damaged(f"{path} is damaged ({error}): suspend {home.name} to remove it") from None
+
+
+def parse_intent(node: str, text: str) -> Instance:
+    data = json.loads(text)
+    intent = Instance(**data | {"state": InstanceState(data["state"])})
+    if intent.id != instance_id(intent.cluster, node, intent.generation):
+        raise ValueError(f"it is not about {node}")
+    if not isinstance(intent.created_at, int | float):
+        raise TypeError("it does not say since when")
+    return intent
+
+
+def nameless(home: Path, cluster: str) -> Instance:
+    """An instance of which only the place is known: it can be listed and deleted."""
+    id = instance_id(cluster, home.name, 0)
+    return Instance(id, cluster, home.name, generation=0, state=InstanceState.BROKEN)
 
 
 def has_intent(home: Path) -> bool:
@@ -91,7 +111,7 @@ def is_deleting(home: Path) -> bool:
 def read_process(home: Path) -> Process | None:
     """None if none began here, or it has not said yet who it is."""
     try:
-        return parse_process((home / "process").read_text())
+        return parse_process((home / "process").read_text(errors="replace"))
     except FileNotFoundError:
         return None
 
@@ -112,11 +132,15 @@ def await_process(home: Path) -> Process | None:
 
 
 def parse_process(text: str) -> Process | None:
+    """None if it is not whole: a process that has only begun, or a disk that lost some of it."""
     lines = text.splitlines()
     boot, space, stat = lines[0].partition(" ") if lines else ("", "", "")
     if not space or not text.endswith("\n"):
         return None
-    pid, _, started = parse_stat(stat)
+    try:
+        pid, _, started = parse_stat(stat)
+    except (ValueError, IndexError):
+        return None
     return Process(boot, pid, started, ready="ready" in lines[1:])
 
 
@@ -181,7 +205,14 @@ def observe_all(directory: Path, cluster: str, now: float) -> Sequence[Instance]
     found = []
     with suppress(FileNotFoundError):
         for home in sorted(homes(directory).iterdir()):
-            instance = observe(home, now)
+            instance = None if home.name.startswith(".") else _observe(home, cluster, now)
             if instance and instance.cluster == cluster:
                 found.append(instance)
     return found
+
+
+def _observe(home: Path, cluster: str, now: float) -> Instance | None:
+    try:
+        return observe(home, now)
+    except Damaged:
+        return nameless(home, cluster)

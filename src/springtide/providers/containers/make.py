@@ -17,6 +17,7 @@ from springtide.providers.containers.instances import (
     intend,
     is_alive,
     is_deleting,
+    nameless,
     observe,
     read_intent,
     write_intent,
@@ -37,7 +38,7 @@ def make(directory: Path, ground: Ground, tree: Tree, launch: Launch) -> Instanc
     _refuse_name(launch.node)
     home = homes(directory) / launch.node
     with ExitStack() as stack:
-        _enter(stack, home)
+        _enter(stack, directory, nameless(home, launch.cluster))
         known = read_intent(home)
         if known:
             _refuse_namesake(home, known, launch)
@@ -52,14 +53,18 @@ def make(directory: Path, ground: Ground, tree: Tree, launch: Launch) -> Instanc
         return observe(home, time.time()) or intent
 
 
-def _enter(stack: ExitStack, home: Path) -> None:
+def _enter(stack: ExitStack, directory: Path, nobody: Instance) -> None:
     """Lock the node's directory; made if missing, and gone again if nothing comes of it."""
+    home = homes(directory) / nobody.node
     while True:
         home.mkdir(mode=0o700, exist_ok=True)
         try:
             stack.enter_context(directory_lock(home))
         except FileNotFoundError:
             continue  # deleted while we waited for the lock
+        if read_intent(home) is None and any(home.iterdir()):
+            erase_one(directory, home, nobody)  # what a start or an end left that was cut short
+            continue
         stack.callback(_remove_if_empty, home)
         return
 

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from springtide.ports import Instance, Transient
 from springtide.providers.containers import links
-from springtide.providers.containers.files import replace_text
+from springtide.providers.containers.files import replace_quickly
 from springtide.providers.containers.instances import START_LIMIT_S, await_process, is_alive
 from springtide.providers.containers.mounts import Tree, entries, render_fstab
 from springtide.providers.containers.site import Ground
@@ -95,10 +95,10 @@ def _write_files(home: Path, plan: Start) -> None:
     """Each at once and whole: a start that survived its daemon may be reading them."""
     for name in ("seed", "rw"):
         (home / name).mkdir(mode=0o700, exist_ok=True)
-    replace_text(home / "seed" / "boot", plan.user_data)
-    replace_text(home / "host.links", render_host_links(plan))
-    replace_text(home / "node.links", render_node_links(plan))
-    replace_text(home / "fstab", render_fstab(entries(home, plan.tree)))
+    replace_quickly(home / "seed" / "boot", plan.user_data)
+    replace_quickly(home / "host.links", render_host_links(plan))
+    replace_quickly(home / "node.links", render_node_links(plan))
+    replace_quickly(home / "fstab", render_fstab(entries(home, plan.tree)))
 
 
 def _run(home: Path, environment: dict[str, str]) -> bool:
