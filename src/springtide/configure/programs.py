@@ -5,7 +5,6 @@ owned by root, in a directory only root can change.
 """
 
 import os
-import pwd
 import shutil
 import stat
 import sys
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from springtide import hook
+from springtide.configure.naming import naming, owner
 
 SYSTEM_PYTHON = Path("/usr/bin/python3")
 
@@ -50,8 +50,8 @@ class Programs:
     def _make_spool(self) -> None:
         """Only the batch system's user may leave requests there."""
         self.spool.mkdir(parents=True, exist_ok=True)
-        owner = pwd.getpwnam(self.user)
-        os.chown(self.spool, owner.pw_uid, owner.pw_gid)
+        account = owner(self.user, self.spool)
+        os.chown(self.spool, account.pw_uid, account.pw_gid)
         self.spool.chmod(0o700)
 
 
@@ -69,7 +69,8 @@ def _source() -> str:
 def _write(path: Path, text: str, mode: int) -> None:
     if not path.exists() or path.read_text() != text:
         fresh = path.with_name(f".{path.name}.new")
-        fresh.write_text(text)
+        with naming(fresh):
+            fresh.write_text(text)
         fresh.chmod(mode)
         fresh.replace(path)
     path.chmod(mode)

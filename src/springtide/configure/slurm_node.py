@@ -5,13 +5,13 @@ same paths as the control host; everything else of the state directory is hidden
 """
 
 import os
-import pwd
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
+from springtide.configure.naming import naming, owner
 from springtide.configure.programs import Programs
 from springtide.model import Node
 from springtide.ports import Site
@@ -51,16 +51,16 @@ def ensure_munge_key(path: Path) -> None:
     """A key that only munge can read, made once."""
     if path.exists():
         return
-    owner = pwd.getpwnam(MUNGE_USER)
+    account = owner(MUNGE_USER, path)
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(".munge.key.new")
     fresh.unlink(missing_ok=True)
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
-    with os.fdopen(descriptor, "wb") as file:
+    with naming(fresh), os.fdopen(descriptor, "wb") as file:
         file.write(secrets.token_bytes(1024))
         os.fsync(file.fileno())
     for each in (fresh, path.parent):
-        os.chown(each, owner.pw_uid, owner.pw_gid)
+        os.chown(each, account.pw_uid, account.pw_gid)
     path.parent.chmod(0o700)
     fresh.replace(path)
 
