@@ -1,11 +1,13 @@
 """The pure parts of the containers provider, which need no root."""
 
+import os
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
 import pytest
 
-from springtide.ports import InstanceState, Rejected
+from springtide.ports import InstanceState, Rejected, Transient
+from springtide.providers.containers import locks
 from springtide.providers.containers.instances import (
     Process,
     decide_state,
@@ -96,6 +98,30 @@ def test_the_state_follows_from_process_and_age(
 ) -> None:
     found = Process("boot-id", 1, 1, process == "ready") if process else None
     assert decide_state(found, alive, young, deleting) is state
+
+
+def test_a_lock_that_somebody_keeps_is_told_and_not_waited_for_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = f"springtide-test-{os.getpid()}"
+    monkeypatch.setattr(locks, "MACHINE_LOCK", f"\0{name}")
+    monkeypatch.setattr(locks, "WAIT_S", 0.05)
+    with (
+        locks.machine_lock(),
+        pytest.raises(Transient, match=rf"lock for more than .* `ss -xap \| grep {name}`"),
+        locks.machine_lock(),
+    ):
+        pass
+    with locks.machine_lock():
+        pass
+
+
+def test_a_lock_that_cannot_be_asked_for_is_not_taken_for_held(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(locks, "MACHINE_LOCK", "/nowhere/lock")
+    with pytest.raises(FileNotFoundError), locks.machine_lock():
+        pass
 
 
 def test_an_fstab_holds_paths_with_spaces() -> None:

@@ -4,6 +4,7 @@ The site takes the machine's lock while it chooses a subnet; creating and deleti
 lock of the node's directory, which excludes other threads and other processes alike.
 """
 
+import errno
 import fcntl
 import os
 import socket
@@ -27,8 +28,10 @@ def machine_lock() -> Iterator[None]:
         while not _bind(lock):
             if time.monotonic() > end:
                 raise Transient(
-                    "another cluster on this machine is making or removing its site "
-                    f"for more than {WAIT_S:.0f} s: try again when it is done"
+                    f"somebody has held this machine's lock for more than {WAIT_S:.0f} s: a cluster "
+                    "that makes or removes its site, or a user who should not, for anybody can; "
+                    f"`ss -xap | grep {MACHINE_LOCK[1:]}` shows the process: let it end, or end "
+                    "it, and try again"
                 )
             time.sleep(PAUSE_S)
         yield
@@ -57,7 +60,9 @@ def directory_lock(directory: Path) -> Iterator[None]:
 def _bind(lock: socket.socket) -> bool:
     try:
         lock.bind(MACHINE_LOCK)
-    except OSError:
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
         return False
     return True
 
