@@ -90,6 +90,11 @@ def test_a_row_of_several_shows_the_first_and_the_last_address() -> None:
     assert render_rows(found, each=False, now=NOW)[0][5] == "10.0.0.2…10.0.0.10"
 
 
+def test_two_addresses_are_shown_both() -> None:
+    found = [node(f"c{n}", address=f"10.0.0.{n}") for n in (9, 2)]
+    assert render_rows(found, each=False, now=NOW)[0][5] == "10.0.0.2,10.0.0.9"
+
+
 def test_both_reasons_are_shown_once() -> None:
     drained = {"state": "IDLE", "flags": ["DRAIN"], "reason": "bad disk"}
     row = render_rows([node("c1", reason="the provider is full", batch=drained)], True, NOW)[0]

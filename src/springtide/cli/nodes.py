@@ -82,10 +82,10 @@ def _reason(node: Json) -> str:
 
 
 def _addresses(found: Iterable[str | None]) -> str:
-    """One address, or the first and the last of several."""
+    """One address or two, or the first and the last of several."""
     known = sorted({address for address in found if address}, key=_by_number)
-    if len(known) <= 1:
-        return "".join(known)
+    if len(known) <= 2:
+        return ",".join(known)
     return f"{known[0]}…{known[-1]}"
 
 
