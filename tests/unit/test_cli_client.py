@@ -49,10 +49,10 @@ def http(status: str, body: str) -> bytes:
 def test_no_daemon_is_said_with_how_to_start_it(state: Path) -> None:
     done = run("status", "--state", str(state))
     assert done.code == Exit.AWAY
-    assert f"no daemon answers on {state}/tide.sock; start it with `tide daemon FILE`" in done.err
+    assert f"no daemon answers on {state}/tide.sock; start it with `tide deploy FILE`" in done.err
     (state / "cluster.yaml").touch()
     done = run("status", "--state", str(state))
-    assert f"start it with `tide daemon --state {state}`" in done.err
+    assert f"start it with `tide deploy --state {state}`" in done.err
 
 
 def test_a_socket_that_a_dead_daemon_left_is_no_daemon(state: Path) -> None:
@@ -81,6 +81,13 @@ def test_the_daemon_s_own_words_are_printed(state: Path, status: str, code: Exit
     with answering(state, http(status, '{"error": "no, because of c9"}')):
         done = run("status", "--state", str(state))
     assert (done.code, done.err) == (code, "tide: no, because of c9\n")
+
+
+def test_a_full_disk_is_told_with_the_directory_to_make_room_in(state: Path) -> None:
+    said = "the record could not be written: database or disk is full"
+    with answering(state, http("503 Service Unavailable", f'{{"error": "{said}"}}')):
+        done = run("status", "--state", str(state))
+    assert done.err == f"tide: {said}; make room in {state}\n"
 
 
 def test_a_defect_of_the_daemon_leads_to_its_log(state: Path) -> None:

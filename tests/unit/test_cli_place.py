@@ -6,7 +6,8 @@ import pytest
 
 from springtide.cli import place
 from springtide.cli.endings import Complaint, Exit
-from springtide.cli.place import BEFORE_COMMAND, CLUSTERS, Choice, chosen, spec_file, the_only_one
+from springtide.cli.place import BEFORE_COMMAND, Choice, chosen, spec_file, the_only_one
+from springtide.cli.whereabouts import CLUSTERS, deploying, option
 from tests.unit.cli_world import run
 
 
@@ -72,6 +73,7 @@ def test_the_file_is_the_given_one_or_the_stored_one_or_the_one_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "cluster.yaml").touch()
     assert spec_file("x.yaml", Choice(state="/s")) == tmp_path / "x.yaml"
     assert spec_file(None, Choice(state="/s")) == Path("/s/cluster.yaml")
     assert spec_file(None, Choice()) == tmp_path / "cluster.yaml"
@@ -80,4 +82,40 @@ def test_the_file_is_the_given_one_or_the_stored_one_or_the_one_here(
 def test_the_place_of_clusters_is_the_one_of_the_spec() -> None:
     from springtide.spec.cluster import STATE
 
-    assert place.CLUSTERS == STATE
+    assert CLUSTERS == STATE
+
+
+def test_without_a_file_here_the_only_cluster_s_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(place, "CLUSTERS", tmp_path)
+    make(tmp_path, blue="cluster.yaml")
+    assert spec_file(None, Choice()) == tmp_path / "blue" / "cluster.yaml"
+    assert f"taking {tmp_path}/blue/cluster.yaml" in capsys.readouterr().err
+    make(tmp_path, green="cluster.yaml")
+    with pytest.raises(Complaint, match="a cluster with --cluster: blue, green") as caught:
+        spec_file(None, Choice())
+    assert caught.value.code is Exit.WRONG
+
+
+@pytest.mark.parametrize("command", ["status", "check"])
+def test_a_name_of_no_cluster_is_answered_with_those_there_are(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place, "CLUSTERS", tmp_path)
+    done = run("--cluster", "nope", command)
+    assert (done.code, done.err) == (
+        Exit.WRONG,
+        f"tide: there is no cluster nope; there is none in {tmp_path}\n",
+    )
+    make(tmp_path, blue="cluster.yaml", green="cluster.yaml")
+    assert "no cluster nope; known are blue, green" in run("--cluster", "nope", command).err
+
+
+def test_advice_names_the_cluster_as_short_as_it_can(tmp_path: Path) -> None:
+    assert option(CLUSTERS / "blue") == "--cluster blue"
+    assert option(tmp_path) == f"--state {tmp_path}"
+    stored = CLUSTERS / "blue" / "cluster.yaml"
+    assert deploying(CLUSTERS / "blue", stored) == "tide deploy --cluster blue"
+    assert deploying(CLUSTERS / "blue", tmp_path / "c.yaml") == f"tide deploy {tmp_path}/c.yaml"

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from springtide.cli.endings import Complaint, Exit
+from springtide.cli.whereabouts import option
 from springtide.layout import Layout
 
 Json = dict[str, Any]
@@ -18,6 +19,8 @@ Json = dict[str, Any]
 ANSWER_S = 60.0
 """How long the daemon may take to answer: it may have to ask the batch system first."""
 CHUNK = 1 << 16
+DISK_FULL = "database or disk is full"
+"""SQLite's words, which do not say where."""
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -116,6 +119,8 @@ class Client:
         except (ValueError, KeyError, TypeError):
             log = self.layout.log / "daemon.log"
             text = f"the daemon failed ({response.status} {response.reason}); see {log}"
+        if DISK_FULL in text:
+            text = f"{text}; make room in {self.layout.state}"
         return Refused(response.status, text)
 
     @contextmanager
@@ -137,7 +142,7 @@ class Client:
     @property
     def _start(self) -> str:
         known = self.stored_spec.exists()
-        return f"tide daemon --state {self.layout.state}" if known else "tide daemon FILE"
+        return f"tide deploy {option(self.layout.state)}" if known else "tide deploy FILE"
 
 
 def _target(path: str, query: dict[str, object]) -> str:

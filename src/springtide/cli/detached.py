@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from springtide.cli.client import Away, Client
-from springtide.cli.endings import Complaint
+from springtide.cli.client import DISK_FULL, Away, Client
+from springtide.cli.endings import Complaint, cannot_write
 from springtide.cli.progress import looks
 
 START_S = 60.0
@@ -36,10 +36,7 @@ def start(daemon: Client, file: Path) -> None:
         said = out.stat().st_size if out.exists() else 0
         process = _spawn(file, out)
     except OSError as error:
-        raise Complaint(
-            f"cannot write the log {out}: {error.strerror}; run as root, or set `state` to a "
-            "directory that can be written"
-        ) from error
+        raise cannot_write(f"the log {out}", error) from error
     for _ in looks(START_S):
         if answers(daemon):
             return
@@ -68,6 +65,8 @@ def _last_words(out: Path, said: int) -> str:
         stream.seek(said)
         lines = stream.read().decode(errors="replace").strip().splitlines()
     words = "\n".join(line.removeprefix("tide: ") for line in lines[-LAST_LINES:])
+    if DISK_FULL in words:
+        words = f"{words}; make room in {out.parent.parent}"
     return words or f"it ended without a word; see {out.parent}"
 
 

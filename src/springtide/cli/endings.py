@@ -1,5 +1,6 @@
 """How a command ends: its exit codes, and complaints that reach people without a traceback."""
 
+import errno
 import os
 import sys
 from enum import IntEnum
@@ -31,6 +32,21 @@ class Complaint(Exception):
     def __init__(self, text: str, code: Exit = Exit.FAILED) -> None:
         super().__init__(text)
         self.code = code
+
+
+def cannot_write(what: str, error: OSError) -> Complaint:
+    """For a file in the state directory."""
+    return Complaint(f"cannot write {what}: {error.strerror}; {remedy(error.errno)}")
+
+
+def remedy(number: int | None) -> str:
+    """What to do about a state directory that cannot be written."""
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        return "make room in the state directory"
+    elsewhere = "set `state` to a directory that can be written"
+    if number == errno.EROFS:
+        return f"mount it to be written, or {elsewhere}"
+    return elsewhere if os.geteuid() == 0 else f"run it as root, or {elsewhere}"
 
 
 class Commands(TextParameters, TyperGroup):

@@ -9,11 +9,12 @@ from typing import Annotated
 
 import typer
 
+from springtide.cli import output
 from springtide.cli.client import Away, Client
 from springtide.cli.endings import Complaint, Exit
+from springtide.cli.whereabouts import CLUSTERS
 from springtide.layout import STORED_SPEC
 
-CLUSTERS = Path("/var/lib/springtide")
 DEFAULT_FILE = Path("cluster.yaml")
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 
@@ -29,7 +30,10 @@ StateOption = Annotated[
 ]
 FileArgument = Annotated[
     str | None,
-    typer.Argument(metavar="FILE", help="The cluster's file; ./cluster.yaml if left out."),
+    typer.Argument(
+        metavar="FILE",
+        help="The cluster's file; left out, ./cluster.yaml or the only cluster's copy.",
+    ),
 ]
 
 
@@ -57,7 +61,7 @@ BEFORE_COMMAND: ContextVar[Choice | None] = ContextVar("before_command", default
 
 def client(choice: Choice) -> Client:
     """The daemon that a command asks."""
-    return Client(chosen(choice) or the_only_one(CLUSTERS))
+    return Client(_there(chosen(choice)) or the_only_one(CLUSTERS))
 
 
 def chosen(choice: Choice) -> Path | None:
@@ -67,6 +71,18 @@ def chosen(choice: Choice) -> Path | None:
         if each is not None and (directory := each.directory):
             return directory
     return None
+
+
+def _there(directory: Path | None) -> Path | None:
+    """A cluster that goes by its name has its directory among the others."""
+    if directory is None or directory.parent != CLUSTERS or directory.exists():
+        return directory
+    known = ", ".join(path.name for path in _with(CLUSTERS, STORED_SPEC))
+    raise Complaint(
+        f"there is no cluster {directory.name}; "
+        + (f"known are {known}" if known else f"there is none in {CLUSTERS}"),
+        Exit.WRONG,
+    )
 
 
 def the_only_one(clusters: Path) -> Path:
@@ -92,8 +108,26 @@ def _with(clusters: Path, name: str) -> list[Path]:
 
 
 def spec_file(file: str | None, choice: Choice) -> Path:
-    """The cluster's file: as given, or the copy of a named cluster, or the one right here."""
+    """The cluster's file: as given, of a named cluster, right here, or of the only cluster."""
     if file is not None:
         return Path(file).absolute()
-    directory = chosen(choice)
-    return (directory / STORED_SPEC if directory else DEFAULT_FILE).absolute()
+    if directory := _there(chosen(choice)):
+        return directory / STORED_SPEC
+    here = DEFAULT_FILE.absolute()
+    return here if here.exists() else _stored(here)
+
+
+def _stored(here: Path) -> Path:
+    """The copy of the only cluster's last deploy, as there is no file here."""
+    known = _with(CLUSTERS, STORED_SPEC)
+    if not known:
+        return here
+    if len(known) > 1:
+        names = ", ".join(path.name for path in known)
+        raise Complaint(
+            f"{here}: there is no such file; name a FILE, or a cluster with --cluster: {names}",
+            Exit.WRONG,
+        )
+    stored = known[0] / STORED_SPEC
+    output.note(f"there is no {here}; taking {stored}")
+    return stored
