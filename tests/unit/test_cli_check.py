@@ -1,16 +1,19 @@
 """`tide check`: what a cluster needs of this machine, and what to do about what is missing."""
 
+import errno
 import json
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from springtide.cli import checks
-from springtide.cli.checks import Check, Look, Subject, subject
+from springtide.cli import checks, place
 from springtide.cli.client import Client
-from springtide.cli.endings import Exit
+from springtide.cli.endings import Exit, cannot_write
+from springtide.cli.subject import Check, Look, Subject, subject
 from springtide.configure.programs import Programs
 from springtide.layout import Layout
 from springtide.spec import parse
@@ -48,6 +51,7 @@ def test_a_missing_file_is_told(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(place, "CLUSTERS", tmp_path)
     done = run(command)
     assert done.code == Exit.WRONG
     assert done.err == f"tide: {tmp_path}/cluster.yaml: there is no such file\n"
@@ -58,8 +62,8 @@ def test_each_finding_is_a_line_with_what_to_do(tmp_path: Path) -> None:
     done = run("check", write(tmp_path / "c.yaml", text))
     assert done.code == Exit.FAILED
     assert f"✓ file: {tmp_path}/c.yaml describes cluster blue" in done.out
-    assert "✗ disk: 0 MiB free in /proc" in done.out
-    assert "  → 500 MiB are needed" in done.out
+    assert "✗ state directory: /proc cannot be written: " in done.out
+    assert "  → " in done.out
 
 
 def test_findings_come_as_json_too(tmp_path: Path) -> None:
@@ -72,6 +76,15 @@ def test_findings_come_as_json_too(tmp_path: Path) -> None:
     assert by_name["file"] is True
     assert by_name["daemon"] is None
     assert answer["ok"] is (done.code == Exit.DONE)
+
+
+def test_a_wrong_file_comes_as_json_too(tmp_path: Path) -> None:
+    done = run("check", write(tmp_path / "c.yaml", "cluster: Blue\ngroop: {}\n"), "--json")
+    assert (done.code, done.err) == (Exit.WRONG, "")
+    answer = json.loads(done.out)
+    assert answer["ok"] is False
+    assert [check["ok"] for check in answer["checks"]] == [False, False]
+    assert f"{tmp_path}/c.yaml:2:1: " in answer["checks"][1]["text"]
 
 
 # --- single checks -----------------------------------------------------------------------
@@ -108,13 +121,6 @@ def test_a_program_that_is_gone_is_found(tmp_path: Path) -> None:
     (layout.programs / "resume").unlink()
     [line] = found(checks.look_at_rights, a_subject(tmp_path))
     assert (line.ok, line.todo) == (False, "run `tide deploy` again")
-
-
-def test_the_site_s_own_prolog_is_looked_at_too(tmp_path: Path) -> None:
-    Layout(tmp_path).programs.mkdir()
-    more = f"batch: {{prolog: {tmp_path}/missing}}\n"
-    lines = found(checks.look_at_rights, a_subject(tmp_path, more))
-    assert any(f"{tmp_path}/missing cannot be read" in line.text for line in lines)
 
 
 def test_nothing_is_wrong_with_programs_that_are_not_installed_yet(tmp_path: Path) -> None:
@@ -160,17 +166,50 @@ def test_missing_accounts_are_named(tmp_path: Path) -> None:
     assert wrong[-1].todo == "run `groupadd nogroup9`"
 
 
-def test_images_must_be_directories(tmp_path: Path) -> None:
-    more = f"images: {{base: {{path: {tmp_path}/none}}}}\n"
-    [line] = found(checks.look_at_images, a_subject(tmp_path, more))
-    assert (line.name, line.ok) == ("image base", False)
-
-
 def test_a_state_directory_that_is_a_file_is_found(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch()
-    line = found(checks.look_at_state, a_subject(path))[0]
+    [line] = found(checks.look_at_state, a_subject(path))
     assert (line.name, line.ok) == ("state directory", False)
+    assert line.text == f"{path} cannot be written: Not a directory"
+
+
+def test_a_disk_with_too_little_room_is_one_line_that_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "LEAST_DISK", 1 << 80)
+    [line] = found(checks.look_at_state, a_subject(tmp_path))
+    assert line.ok is False
+    assert f"MiB free in {tmp_path}" in line.text
+    assert line.todo.startswith("make room: ")
+
+
+@root
+def test_a_read_only_state_directory_is_told_by_the_kernel_s_word(tmp_path: Path) -> None:
+    where = tmp_path / "read-only"
+    where.mkdir()
+    file = write(tmp_path / "c.yaml", f"cluster: blue\nstate: {where}\n")
+    script = 'mount -t tmpfs -o ro none "$1" && exec "$2" -m springtide.cli.main check "$3"'
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-ec", script, "sh", str(where), sys.executable, file],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert f"✗ state directory: {where} cannot be written: Read-only file system" in done.stdout
+    assert "run it as root" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.EROFS, "mount it to be written, or set `state`"),
+        (errno.ENOSPC, "make room in the state directory"),
+    ],
+)
+def test_what_to_do_follows_from_what_is_wrong(number: int, said: str) -> None:
+    assert said in str(cannot_write("the log", OSError(number, os.strerror(number))))
+    assert os.strerror(number) in str(cannot_write("the log", OSError(number, os.strerror(number))))
 
 
 @root
@@ -191,14 +230,14 @@ def test_a_daemon_that_should_be_there_is_missed(tmp_path: Path) -> None:
     assert line.ok is None
     Layout(tmp_path).record.touch()
     [line] = found(checks.look_at_daemon, a_subject(tmp_path))
-    assert (line.ok, line.todo) == (False, "run `tide deploy`")
+    assert (line.ok, line.todo) == (False, f"run `tide deploy --state {tmp_path}`")
 
 
 def test_a_daemon_with_another_file_is_told(tmp_path: Path) -> None:
     spec = a_subject(tmp_path).spec
     [line] = found(checks.look_at_daemon, Subject(spec, Client(tmp_path), {"spec": "other"}))
-    assert line.ok is False
-    assert "another file" in line.text
+    assert line.ok is None
+    assert "not yet this one" in line.text
 
 
 def test_a_batch_system_that_does_not_answer_is_told(tmp_path: Path) -> None:

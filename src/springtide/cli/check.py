@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
@@ -13,8 +13,8 @@ from springtide.cli.output import JsonOption
 from springtide.cli.place import Choice, ClusterOption, FileArgument, StateOption, spec_file
 
 if TYPE_CHECKING:
-    from springtide.cli.checks import Check
-    from springtide.spec import Cluster
+    from springtide.cli.subject import Check
+    from springtide.spec import Cluster, SpecError
 
 _MARKS = {True: "✓", False: "✗", None: "-"}
 
@@ -27,18 +27,48 @@ def check(
 ) -> None:
     """Whether file, machine and cluster are well."""
     path = spec_file(file, Choice(cluster, state))
-    spec = read_spec(path)
 
-    from springtide.cli.checks import ALL, Check, look, subject
+    from springtide.spec import SpecError, load
 
-    checks = [Check("file", True, f"{path} describes cluster {spec.cluster}")]
-    checks += look(ALL, subject(spec))
-    well = all(each.ok is not False for each in checks)
+    try:
+        spec = load(path)
+    except SpecError as error:
+        if json:
+            _put_wrong(error)
+        raise Complaint(str(error), Exit.WRONG) from None
+    _put(_look(spec, path), json)
+
+
+def _put_wrong(error: "SpecError") -> NoReturn:
+    """For programs: each problem of the file is a failed check."""
+    from springtide.cli.subject import Check
+
+    _put_json([Check("file", False, str(problem)) for problem in error.problems])
+    raise typer.Exit(Exit.WRONG)
+
+
+def _look(spec: "Cluster", path: Path) -> "list[Check]":
+    from springtide.cli.checks import ALL
+    from springtide.cli.subject import Check, look, subject
+
+    first = Check("file", True, f"{path} describes cluster {spec.cluster}")
+    return [first, *look(ALL, subject(spec, path))]
+
+
+def _put(checks: "list[Check]", json: bool) -> NoReturn:
     if json:
-        output.put_json({"ok": well, "checks": [asdict(each) for each in checks]})
+        _put_json(checks)
     else:
         output.put("\n".join(render_checks(checks)))
-    raise typer.Exit(Exit.DONE if well else Exit.FAILED)
+    raise typer.Exit(Exit.DONE if _well(checks) else Exit.FAILED)
+
+
+def _put_json(checks: "list[Check]") -> None:
+    output.put_json({"ok": _well(checks), "checks": [asdict(each) for each in checks]})
+
+
+def _well(checks: "list[Check]") -> bool:
+    return all(each.ok is not False for each in checks)
 
 
 def read_spec(path: Path) -> "Cluster":

@@ -1,28 +1,29 @@
 """What a cluster needs of this machine, one function a check. They look and change nothing.
 
-`tide check` makes all of them; `tide deploy` makes REQUIRED before it starts a daemon.
+`tide check` makes all of them; `tide deploy` makes REQUIRED before it starts a daemon, and
+`tide demo` MACHINE.
 """
 
+import errno
 import grp
 import os
 import pwd
 import shutil
-import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from springtide import hook
 from springtide.api.fingerprint import fingerprint
 from springtide.batch import slurm_text
 from springtide.batch.slurm_conf import TooOldError, check_version
 from springtide.batch.slurm_control import MUNGE_USER, Control, is_free
-from springtide.batch.slurm_service import PATH
-from springtide.cli.client import Client, Json
-from springtide.cli.endings import Complaint
+from springtide.cli import file_checks
+from springtide.cli.endings import remedy
+from springtide.cli.subject import Check, Look, Subject, run, search_path
 from springtide.configure.programs import problems
 from springtide.ports import Unavailable
-from springtide.spec import Cluster, Containers, Slurm
+from springtide.spec import Slurm
 
 PACKAGES = {
     "slurmctld": "slurmctld",
@@ -36,7 +37,6 @@ PACKAGES = {
 }
 """The programs we call, and the Debian packages that have them."""
 LEAST_DISK = 500 << 20
-COMMAND_S = 20.0
 HERE = "127.0.0.1"
 """Who listens on all addresses of a port is in the way here too; other clusters are not."""
 
@@ -48,38 +48,6 @@ ip link add tide0 type bridge
 ip link add tide1 master tide0 type veth peer name tide2
 """
 """What a node is made of, in namespaces that end with the shell."""
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One line of `tide check`."""
-
-    name: str
-    ok: bool | None
-    """None: it cannot be said yet, or does not matter here."""
-    text: str
-    todo: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """What is looked at."""
-
-    spec: Cluster
-    daemon: Client
-    status: Json | None
-    """The daemon's, if it answers."""
-
-
-Look = Callable[[Subject], Iterable[Check]]
-
-
-def subject(spec: Cluster) -> Subject:
-    daemon = Client(spec.state)
-    try:
-        return Subject(spec, daemon, daemon.get("/status"))
-    except Complaint:
-        return Subject(spec, daemon, None)
 
 
 # --- this machine ------------------------------------------------------------------------
@@ -95,7 +63,7 @@ def look_at_user(_: Subject) -> Iterable[Check]:
 def look_at_programs(subject: Subject) -> Iterable[Check]:
     if not isinstance(subject.spec.batch, Slurm):
         return
-    missing = [name for name in PACKAGES if shutil.which(name, path=_search_path()) is None]
+    missing = [name for name in PACKAGES if shutil.which(name, path=search_path()) is None]
     if missing:
         packages = " ".join(dict.fromkeys(PACKAGES[name] for name in missing))
         text = f"{', '.join(missing)} not found"
@@ -107,7 +75,7 @@ def look_at_programs(subject: Subject) -> Iterable[Check]:
 
 
 def _version() -> Check:
-    done = _run(["slurmctld", "-V"])
+    done = run(["slurmctld", "-V"])
     try:
         version = slurm_text.parse_version(done.stdout)
         check_version(slurm_text.release(version))
@@ -158,15 +126,14 @@ def look_at_port(subject: Subject) -> Iterable[Check]:
 
 def look_at_kernel(subject: Subject) -> Iterable[Check]:
     """Namespaces, overlays, bridges: by trying, for no list of features tells."""
-    spec = subject.spec
-    if not any(isinstance(spec.provider_of(group), Containers) for group in spec.groups):
+    if not file_checks.containers(subject.spec):
         return
     if os.geteuid() != 0:
         yield Check("kernel", None, "only root can try", "run it as root")
         return
     with tempfile.TemporaryDirectory() as place:
         command = ["unshare", "-n", "-m", "-u", "-p", "-i", "-f", "sh", "-ec", TRY_KERNEL, "sh"]
-        done = _run([*command, place])
+        done = run([*command, place])
     if done.returncode == 0:
         yield Check("kernel", True, "namespaces, overlays and bridges work")
     else:
@@ -175,26 +142,32 @@ def look_at_kernel(subject: Subject) -> Iterable[Check]:
         yield Check("kernel", False, text, todo)
 
 
-def look_at_images(subject: Subject) -> Iterable[Check]:
-    for name, image in subject.spec.images.items():
-        if not image.path.is_dir():
-            text = f"{image.path} is no directory"
-            yield Check(f"image {name}", False, text, f"make it, or set images.{name}.path")
-
-
 def look_at_state(subject: Subject) -> Iterable[Check]:
+    """Whether it can be written, and has room: one line, for they are one truth."""
     state = subject.spec.state
     there = next(path for path in (state, *state.parents) if path.exists())
-    writable = there.is_dir() and os.access(there, os.W_OK)
-    text = f"{there} can {'' if writable else 'not '}be written"
-    yield Check("state directory", writable, text, "" if writable else _WRITE)
+    if number := _refusal(there):
+        text = f"{there} cannot be written: {os.strerror(number)}"
+        yield Check("state directory", False, text, remedy(number))
+        return
     free = shutil.disk_usage(there).free
-    enough = free >= LEAST_DISK
     room = f"{free >> 20} MiB free in {there}"
-    yield Check("disk", enough, room, "" if enough else f"{LEAST_DISK >> 20} MiB are needed")
+    if free < LEAST_DISK:
+        todo = f"make room: {LEAST_DISK >> 20} MiB are needed"
+        yield Check("state directory", False, room, todo)
+    else:
+        yield Check("state directory", True, f"can be written, {room}")
 
 
-_WRITE = "run it as root, or set `state` to a directory that can be written"
+def _refusal(there: Path) -> int | None:
+    """Why no file can be made in it, as an errno."""
+    if not there.is_dir():
+        return errno.ENOTDIR
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            return None
+    except OSError as error:
+        return error.errno
 
 
 # --- the cluster, if there is one --------------------------------------------------------
@@ -206,10 +179,9 @@ def look_at_rights(subject: Subject) -> Iterable[Check]:
     if not isinstance(batch, Slurm):
         return
     if not directory.exists():
-        yield Check("Slurm's programs", None, "not installed yet", "run `tide deploy`")
+        yield Check("Slurm's programs", None, "not installed yet", subject.deploy)
         return
     paths = [directory / program for program in hook.PROGRAMS]
-    paths += [batch.prolog] if batch.prolog else []
     found = list(dict.fromkeys(wrong for path in paths for wrong in problems(path, batch.user)))
     for wrong in found:
         what, _, todo = wrong.partition("; ")
@@ -222,62 +194,40 @@ def look_at_daemon(subject: Subject) -> Iterable[Check]:
     socket = subject.daemon.layout.socket
     if subject.status is not None:
         same = subject.status["spec"] == fingerprint(subject.spec)
-        text = "with this file" if same else "but with another file than this one"
-        todo = "" if same else "run `tide deploy` with this file"
-        yield Check("daemon", same, f"answers on {socket}, {text}", todo)
+        text = "with this file" if same else "with the file of the last deploy, not yet this one"
+        todo = "" if same else subject.deploy
+        yield Check("daemon", True if same else None, f"answers on {socket}, {text}", todo)
     elif subject.daemon.layout.record.exists():
-        yield Check("daemon", False, f"does not answer on {socket}", "run `tide deploy`")
+        yield Check("daemon", False, f"does not answer on {socket}", subject.deploy)
     else:
-        yield Check("daemon", None, "not started yet", "run `tide deploy`")
+        yield Check("daemon", None, "not started yet", subject.deploy)
 
 
 def look_at_batch(subject: Subject) -> Iterable[Check]:
     if subject.status is None or subject.status["control_address"] is None:
-        yield Check("batch system", None, "not deployed, or no daemon to ask", "run `tide deploy`")
+        yield Check("batch system", None, "not deployed, or no daemon to ask", subject.deploy)
         return
     batch = subject.status["batch"]
     if batch["problem"]:
         log = subject.daemon.layout.log
-        yield Check("batch system", False, batch["problem"], f"see {log}; run `tide deploy`")
+        yield Check("batch system", False, batch["problem"], f"see {log}; {subject.deploy}")
     else:
         yield Check("batch system", True, f"{batch['kind']} {batch['version']} answers")
 
 
-REQUIRED: Sequence[Look] = (
+MACHINE: Sequence[Look] = (
     look_at_user,
     look_at_programs,
     look_at_accounts,
     look_at_port,
     look_at_state,
 )
+REQUIRED: Sequence[Look] = (*MACHINE, *file_checks.REQUIRED)
 ALL: Sequence[Look] = (
     *REQUIRED,
+    file_checks.look_at_names,
     look_at_kernel,
-    look_at_images,
     look_at_rights,
     look_at_daemon,
     look_at_batch,
 )
-
-
-def look(looks: Iterable[Look], subject: Subject) -> list[Check]:
-    return [check for look in looks for check in look(subject)]
-
-
-def _search_path() -> str:
-    return f"{os.environ.get('PATH', '')}:{PATH}"
-
-
-def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(
-            command,
-            env={"PATH": _search_path(), "LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return subprocess.CompletedProcess(command, 1, "", str(error))

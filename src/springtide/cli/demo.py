@@ -20,15 +20,16 @@ from springtide.batch.slurm_control import is_free
 from springtide.batch.slurm_service import read
 from springtide.cli import detached, output
 from springtide.cli.check import render_checks
-from springtide.cli.checks import HERE, REQUIRED, look, look_at_kernel, subject
+from springtide.cli.checks import HERE, MACHINE, look_at_kernel
 from springtide.cli.client import Client, Refused
 from springtide.cli.course import follow
 from springtide.cli.demo_remains import abandoned, hold, remains
 from springtide.cli.demo_show import NODES, Show, Stage, Unseen
 from springtide.cli.demo_timeline import render_latencies
 from springtide.cli.endings import Complaint, Exit
-from springtide.cli.place import CLUSTERS
 from springtide.cli.progress import looks
+from springtide.cli.subject import look, subject
+from springtide.cli.whereabouts import CLUSTERS
 from springtide.model import Kind, OperationState, Step
 from springtide.nodeset import expand
 from springtide.spec import parse
@@ -154,7 +155,7 @@ def _is_noexec(path: Path) -> bool:
 def _refuse(stage: Stage) -> None:
     """Say what is missing before anything is made."""
     spec = parse(stage.render_spec(), "the demo's file")
-    wrong = [each for each in look((*REQUIRED, look_at_kernel), subject(spec)) if each.ok is False]
+    wrong = [each for each in look((*MACHINE, look_at_kernel), subject(spec)) if each.ok is False]
     if wrong:
         raise Complaint("\n".join(["the demo cannot run here:", *render_checks(wrong)]))
 

@@ -10,7 +10,7 @@ from springtide.cli import detached, output
 from springtide.cli.check import read_spec, render_checks
 from springtide.cli.client import Away, Client, Json
 from springtide.cli.course import follow, report
-from springtide.cli.endings import Complaint, Exit
+from springtide.cli.endings import Complaint, Exit, cannot_write
 from springtide.cli.parameters import DryRun
 from springtide.cli.place import Choice, ClusterOption, FileArgument, StateOption, spec_file
 from springtide.cli.plan import NO_CHANGE, ask, put_plan
@@ -115,7 +115,8 @@ def _have_daemon(daemon: Client, spec: "Cluster", path: Path, status: Json | Non
 
 
 def _require(spec: "Cluster") -> None:
-    from springtide.cli.checks import REQUIRED, look, subject
+    from springtide.cli.checks import REQUIRED
+    from springtide.cli.subject import look, subject
 
     wrong = [check for check in look(REQUIRED, subject(spec)) if check.ok is False]
     if wrong:
@@ -136,10 +137,7 @@ def _store(path: Path, daemon: Client) -> None:
             file.write(path.read_bytes())
         fresh.replace(copy)
     except OSError as error:
-        raise Complaint(
-            f"cannot write {copy}: {error.strerror}; run as root, or set `state` to a directory "
-            "that can be written"
-        ) from error
+        raise cannot_write(str(copy), error) from error
 
 
 # --- the operation -----------------------------------------------------------------------
