@@ -310,11 +310,11 @@ async def test_a_late_node_returns_to_service() -> None:
     assert (node.state, node.power, node.registered) == ("IDLE", Power.UP, True)
 
 
-async def test_an_instance_that_nobody_asked_for_does_not_register() -> None:
+async def test_an_instance_that_nobody_asked_for_joins_as_with_slurm() -> None:
     place = Place()
     await place.make("n1")
     await virtual(20)
-    assert not (await look(place.batch, "n1")).registered
+    assert (await look(place.batch, "n1")).registered
 
 
 async def test_an_instance_deleted_while_it_joins_does_not_register() -> None:
