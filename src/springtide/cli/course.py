@@ -1,14 +1,15 @@
 """One operation on the whole cluster, watched step by step; for `deploy` and `destroy`."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from springtide.cli import output
 from springtide.cli.client import Away, Client, Json
 from springtide.cli.endings import Exit
 from springtide.cli.operations import render_fallen, render_step
 from springtide.cli.progress import Progress, looks, patiently
-from springtide.model import OperationState
+from springtide.model import OperationState, Step
+from springtide.nodeset import expand
 
 EXITS: Mapping[OperationState, Exit] = {
     OperationState.DONE: Exit.DONE,
@@ -18,20 +19,57 @@ EXITS: Mapping[OperationState, Exit] = {
 }
 
 
+OF_NODES = frozenset(
+    {
+        Step.DELETE_INSTANCES,
+        Step.CREATE_INSTANCES,
+        Step.WAIT_REACHABLE,
+        Step.REFRESH_INVENTORY,
+        Step.WAIT_REGISTERED,
+    }
+)
+"""Steps that do nothing once every node has fallen out."""
+
+
 def follow(daemon: Client, id: int, progress: Progress) -> Json | None:
     """The operation once it has ended; None if the cluster went away with its daemon."""
-    shown = 0
+    before: Json = {"steps_done": 0, "fallen": {}}
     for _ in looks():
         operation = patiently(lambda: _look(daemon, id), progress)
         if operation is None:
             return None
-        for step in operation["steps"][shown : operation["steps_done"]]:
-            progress.past(f"✓ {step}")
-        shown = operation["steps_done"]
+        for line in render_done(before, operation):
+            progress.past(line)
+        before = operation
         if operation["ended_at"] is not None:
             return operation
         progress.now(f"… {render_step(operation)}{operation['counts']}")
     raise AssertionError("looks without a limit do not end")
+
+
+def render_done(before: Json, now: Json) -> Iterator[str]:
+    """The steps that ended between two looks, with the nodes that fell out in them.
+
+    Where several did, nodes fell in the first: a step that waits for nodes is seen by itself.
+    """
+    fallen = {name: why for name, why in now["fallen"].items() if name not in before["fallen"]}
+    for step in now["steps"][before["steps_done"] : now["steps_done"]]:
+        if step not in OF_NODES:
+            yield f"✓ {step}"
+        elif fallen:
+            yield f"✗ {step}: {'; '.join(render_fallen(fallen))}"
+            fallen = {}
+        elif _nobody_stands(now):
+            yield f"- {step}: no node is left"
+        else:
+            yield f"✓ {step}"
+    if now["ended_at"] is not None and now["steps_done"] < len(now["steps"]):
+        yield f"✗ {now['steps'][now['steps_done']]}"
+
+
+def _nobody_stands(operation: Json) -> bool:
+    nodes = expand(operation["nodes"]) if operation["nodes"] else []
+    return bool(nodes) and operation["fallen"].keys() >= set(nodes)
 
 
 def _look(daemon: Client, id: int) -> Json | None:

@@ -15,6 +15,7 @@ from springtide.cli.parameters import DryRun
 from springtide.cli.place import Choice, ClusterOption, FileArgument, StateOption, spec_file
 from springtide.cli.plan import NO_CHANGE, ask, put_plan
 from springtide.cli.progress import watching
+from springtide.cli.whereabouts import option
 from springtide.model import PLANS, Kind, OperationState
 from springtide.nodeset import fold
 
@@ -47,7 +48,22 @@ def deploy(
     code = report(operation)
     if operation["state"] in (OperationState.DONE, OperationState.PARTLY):
         _tell(daemon, [*news, *_changes(daemon, operation)])
+    else:
+        output.note(f"tide: {render_left(daemon.get('/status'), daemon.layout.state)}")
     raise typer.Exit(code)
+
+
+def render_left(status: Json, state: Path) -> str:
+    """What a deploy that failed leaves behind, and what to do now."""
+    left = ["the daemon"]
+    if address := status["control_address"]:
+        left.append(f"the network of {address}")
+        left += [] if status["batch"]["problem"] else ["slurmctld"]
+    verb = "stays" if len(left) == 1 else "stay"
+    return (
+        f"{', '.join(left)} {verb}: correct what is wrong and run `tide deploy` again, "
+        f"or remove all of it with `tide destroy {option(state)}`"
+    )
 
 
 def _status(daemon: Client) -> Json | None:

@@ -16,8 +16,10 @@ from springtide.cli.parameters import DryRun
 from springtide.cli.place import Choice, ClusterOption, StateOption, client
 from springtide.cli.plan import NO_CHANGE, ask, render_plan
 from springtide.cli.progress import watching
+from springtide.cli.standing import busy
 from springtide.layout import Layout
 from springtide.model import Kind
+from springtide.nodeset import fold
 
 LEAVE_S = 30.0
 """How long the daemon may take to remove its directory and end."""
@@ -54,7 +56,7 @@ def destroy(
         output.note(NO_CHANGE)
         return
     output.note(render_plan(doomed.plan))
-    _confirm(doomed, yes, yes_really)
+    _confirm(daemon, doomed, yes, yes_really)
     if not doomed.served:
         detached.start(daemon, daemon.stored_spec)
     _operate(daemon, doomed)
@@ -74,7 +76,7 @@ def _look(daemon: Client) -> Doomed:
     return Doomed(spec.cluster, spec.protected, plan, served=False)
 
 
-def _confirm(doomed: Doomed, yes: bool, yes_really: str | None) -> None:
+def _confirm(daemon: Client, doomed: Doomed, yes: bool, yes_really: str | None) -> None:
     """A protected cluster must be named; another one needs a yes."""
     name = doomed.cluster
     if yes_really not in (None, name):
@@ -85,9 +87,25 @@ def _confirm(doomed: Doomed, yes: bool, yes_really: str | None) -> None:
     protected = f"{name} is protected; " if doomed.protected else ""
     if not sys.stdin.isatty():
         raise Complaint(f"{protected}nobody can be asked here: say {option}", Exit.WRONG)
-    question = f"{protected}type {answer} to destroy cluster {name}"
-    if typer.prompt(question, default="", show_default=False, err=True) != answer:
+    jobs = _render_jobs(daemon) if doomed.served else ""
+    if _typed(f"{jobs}{protected}type {answer} to destroy cluster {name}") != answer:
         raise Complaint(NO_CHANGE)
+
+
+def _render_jobs(daemon: Client) -> str:
+    """Who would lose their work."""
+    names = fold(node["name"] for node in busy(daemon.get("/nodes")["nodes"]))
+    return f"jobs run on {names} and would be lost; " if names else ""
+
+
+def _typed(question: str) -> str:
+    """The answer; Ctrl-C and the end of input are none."""
+    try:
+        answer: str = typer.prompt(question, default="", show_default=False, err=True)
+    except typer.Abort:
+        output.note(f"\ntide: {NO_CHANGE}")
+        raise typer.Exit(Exit.INTERRUPTED) from None
+    return answer
 
 
 def _operate(daemon: Client, doomed: Doomed) -> None:

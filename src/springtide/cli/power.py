@@ -13,8 +13,9 @@ from springtide.cli.plan import NO_CHANGE, ask, put_plan
 from springtide.cli.progress import watching
 from springtide.cli.standing import GOALS, Standing
 from springtide.cli.watch import Watch
+from springtide.cli.whereabouts import option
 from springtide.model import Kind
-from springtide.nodeset import fold
+from springtide.nodeset import expand, fold
 
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Ask for it and return.")]
 Timeout = Annotated[
@@ -54,7 +55,19 @@ def suspend(
     if dry_run:
         _put_plan(daemon, Kind.SUSPEND, names)
     else:
+        _mention_min(daemon, names)
         _change(daemon, Kind.SUSPEND, names, no_wait, timeout_s)
+
+
+def _mention_min(daemon: Client, names: list[str]) -> None:
+    """They may go; but the next deploy wants them again."""
+    always = ask(daemon, Kind.DEPLOY)["nodes"]
+    kept = set(names) & set(expand(always) if always else ())
+    if kept:
+        output.note(
+            f"{fold(kept)}: one of the `min` that are always up; "
+            f"`tide deploy {option(daemon.layout.state)}` brings it back"
+        )
 
 
 def _put_plan(daemon: Client, kind: Kind, names: list[str]) -> None:

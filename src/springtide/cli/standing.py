@@ -41,6 +41,14 @@ class Standing:
         return ", ".join(parts)
 
 
+BUSY = ("ALLOCATED", "MIXED", "COMPLETING")
+
+
+def busy(nodes: Iterable[Json]) -> list[Json]:
+    """The nodes that have jobs."""
+    return [node for node in nodes if node["batch"] and node["batch"]["state"] in BUSY]
+
+
 def decide_standing(
     kind: Kind, nodes: Iterable[Json], settled: Iterable[str], operations: Iterable[Json]
 ) -> Standing:

@@ -3,15 +3,15 @@
 from springtide.cli.client import Client, Json
 from springtide.cli.operations import render_step
 from springtide.cli.progress import Progress, looks, patiently
-from springtide.cli.standing import Standing, decide_standing
+from springtide.cli.standing import Standing, busy, decide_standing
 from springtide.model import Kind, NodeState
 from springtide.nodeset import expand, fold
+from springtide.ports import InstanceState
 
 RECENT = 50
 """So many of the newest operations are looked at for those that concern us."""
 SILENCE_S = 30.0
 """Slurm calls its programs within seconds; after this something is wrong with them."""
-_BUSY = ("ALLOCATED", "MIXED", "COMPLETING")
 
 
 class Watch:
@@ -85,13 +85,16 @@ class Watch:
 
     def _mention_jobs(self, progress: Progress) -> None:
         """Slurm does not say that it waits for jobs; we do."""
-        nodes = self._daemon.get("/nodes", names=self._answer["asked"])["nodes"]
-        busy = [n["name"] for n in nodes if n["batch"] and n["batch"]["state"] in _BUSY]
-        if busy:
-            names = fold(busy)
+        nodes = busy(self._daemon.get("/nodes", names=self._answer["asked"])["nodes"])
+        dead = [node["name"] for node in nodes if _is_dead(node)]
+        alive = [node["name"] for node in nodes if not _is_dead(node)]
+        if alive:
+            names = fold(alive)
             progress.past(
                 f"{names}: Slurm lets them go when their jobs have ended; see `squeue -w {names}`"
             )
+        if dead:
+            progress.past(render_dead(fold(dead)))
 
     def _wonder(self, progress: Progress, standing: Standing) -> None:
         """Slurm was asked for nodes but has not called for them."""
@@ -102,6 +105,20 @@ class Watch:
                 f"{fold(silent)}: Slurm has not called for them yet; see `tide check` and "
                 "slurmctld's log"
             )
+
+
+def render_dead(names: str) -> str:
+    return (
+        f"{names}: the instance is dead, but Slurm takes the job on it for running until "
+        "SlurmdTimeout is over; to have it go now (its jobs are requeued, what they have done is "
+        f"lost): `scontrol update nodename={names} state=power_down_force reason=dead`"
+    )
+
+
+def _is_dead(node: Json) -> bool:
+    """None of its instances can run a job any more."""
+    states = [instance["state"] for instance in node["instances"]]
+    return bool(states) and all(state == InstanceState.BROKEN for state in states)
 
 
 def _expand(hostlist: str) -> list[str]:

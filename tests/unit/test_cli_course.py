@@ -1,0 +1,156 @@
+"""What is said of deploys, suspends and destroys that do not go smoothly."""
+
+import os
+import pty
+import select
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from springtide.cli.client import Client
+from springtide.cli.course import follow, render_done
+from springtide.cli.deploy import render_left
+from springtide.cli.endings import Exit
+from springtide.cli.progress import Progress
+from springtide.model import PLANS, Kind
+from springtide.ports import InstanceState, NoCapacity
+from tests.unit.cli_world import LIMIT_S, SPEC, World, served, wait_until
+
+TIDE = [sys.executable, "-m", "springtide.cli.main"]
+STEPS = [step.value for step in PLANS[Kind.DEPLOY]]
+ALWAYS_UP = SPEC.replace('nodes: "c[1-4]"', 'nodes: "c[1-4]", min: 1')
+
+
+def deployed(done: int, ended: bool = False, **fallen: str) -> dict[str, Any]:
+    return {
+        "nodes": "c[1-2]",
+        "steps": STEPS,
+        "steps_done": done,
+        "fallen": fallen,
+        "ended_at": 1.0 if ended else None,
+    }
+
+
+# --- the steps of an operation -----------------------------------------------------------
+
+
+def test_a_step_is_marked_if_nodes_fell_out_in_it() -> None:
+    lines = list(render_done(deployed(1), deployed(2, c1="full up")))
+    assert lines == ["✗ create instances: c1: full up"]
+    assert list(render_done(deployed(2, c1="full up"), deployed(3, c1="full up"))) == [
+        "✓ wait reachable"
+    ]
+
+
+def test_steps_that_had_no_node_left_are_not_said_to_be_done() -> None:
+    lost = {"c1": "full up", "c2": "full up"}
+    assert list(render_done(deployed(0), deployed(len(STEPS), ended=True, **lost))) == [
+        "✓ prepare site",
+        "✗ create instances: c[1-2]: full up",
+        "- wait reachable: no node is left",
+        "- refresh inventory, write hosts: no node is left",
+        "✓ configure software",
+        "✓ write batch config, reload",
+        "- wait registered: no node is left",
+    ]
+
+
+def test_the_step_that_an_operation_failed_at_is_marked() -> None:
+    assert list(render_done(deployed(0), deployed(0, ended=True))) == ["✗ prepare site"]
+
+
+def test_a_deploy_is_followed_with_what_fell_out(capsys: pytest.CaptureFixture[str]) -> None:
+    with served(ALWAYS_UP) as world:
+        assert world.run("suspend", "c1").code == 0
+        world.faults.refused_nodes = {"c1": NoCapacity("no host has 64 cpus")}
+        daemon = Client(world.layout.state)
+        [opened] = daemon.post("/operations", {"operation": "deploy"})["operations"]
+        operation = follow(daemon, opened["id"], Progress())
+    assert operation is not None
+    assert operation["state"] == "failed"
+    assert "✗ create instances: c1: the provider is full: no host has" in capsys.readouterr().err
+
+
+def test_a_failed_deploy_says_what_stays_and_what_to_do() -> None:
+    state = Path("/var/lib/springtide/blue")
+    bare = {"control_address": None, "batch": {"problem": "down"}}
+    assert render_left(bare, state).startswith("the daemon stays: correct what is wrong")
+    up = {"control_address": "10.77.0.1", "batch": {"problem": None}}
+    text = render_left(up, state)
+    assert text.startswith("the daemon, the network of 10.77.0.1, slurmctld stay: ")
+    assert "`tide destroy --cluster blue`" in text
+
+
+# --- suspend -----------------------------------------------------------------------------
+
+
+def test_who_suspends_one_of_min_is_told_how_it_comes_back() -> None:
+    with served(ALWAYS_UP) as world:
+        done = world.run("suspend", "c[1-2]")
+        assert done.code == 0
+        back = f"`tide deploy --state {world.layout.state}` brings it back"
+        assert f"c1: one of the `min` that are always up; {back}" in done.err
+        assert "min" not in world.run("suspend", "c2").err
+
+
+def test_a_dead_node_with_a_job_is_told_with_the_way_out() -> None:
+    with served() as world:
+        busy(world)
+        world.call(lambda: die(world, "c1"))
+        done = world.run("suspend", "c1", "--timeout", "0.1s")
+    assert "c1: the instance is dead, but Slurm" in done.err
+    assert "scontrol update nodename=c1 state=power_down_force" in done.err
+    assert "when their jobs have ended" not in done.err
+
+
+def busy(world: World) -> None:
+    world.submit(1, seconds=2 * LIMIT_S)
+    wait_until(lambda: "ready" in (row := world.run("nodes", "c1").out) and "ALLOCATED" in row)
+
+
+async def die(world: World, node: str) -> None:
+    """As a machine whose death Slurm has not heard of."""
+    world.cloud.on_stopped.clear()
+    [instance] = [one for one in world.cloud.alive() if one.node == node]
+    world.cloud.die(instance.id, leaves=InstanceState.BROKEN)
+
+
+# --- the question of destroy -------------------------------------------------------------
+
+
+def at_the_question(world: World, answer: bytes) -> tuple[int, str]:
+    """`tide destroy` at a terminal, answered when it asks."""
+    ours, theirs = pty.openpty()
+    with open(ours, "rb+", buffering=0) as keyboard:  # noqa: PTH123 - a descriptor
+        process = subprocess.Popen(
+            ["setsid", "--ctty", *TIDE, "destroy", "--state", str(world.layout.state)],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+        )
+        os.close(theirs)
+        said = b""
+        while b"to destroy cluster" not in said:
+            assert select.select([keyboard], [], [], LIMIT_S)[0], said
+            said += keyboard.read(4096)
+        keyboard.write(answer)
+        return process.wait(LIMIT_S), said.decode()
+
+
+def test_ctrl_c_at_the_question_is_no_and_an_interruption() -> None:
+    with served() as world:
+        code, said = at_the_question(world, b"\x03")
+        assert code == Exit.INTERRUPTED
+        assert "jobs run on" not in said
+        assert world.run("status").code == 0
+
+
+def test_the_question_mentions_running_jobs() -> None:
+    with served() as world:
+        busy(world)
+        code, said = at_the_question(world, b"no\n")
+        assert code == Exit.FAILED
+        assert "jobs run on c1 and would be lost; type yes to destroy cluster sim" in said
