@@ -335,6 +335,8 @@ def run(check: bool) -> int:
                 path.write_text(after, encoding="utf-8")
     if stale:
         print(f"{'stale, run `make docs`' if check else 'written'}: {', '.join(stale)}")
+    elif not check:
+        print("all tables are as the code has them")
     return int(check and bool(stale))
 
 
