@@ -28,7 +28,7 @@ def machine_lock() -> Iterator[None]:
         while not _bind(lock):
             if time.monotonic() > end:
                 raise Transient(
-                    f"somebody has held this machine's lock for more than {WAIT_S:.0f} s: a cluster "
+                    f"somebody has held this machine's lock for {WAIT_S:.0f} s: a cluster "
                     "that makes or removes its site, or a user who should not, for anybody can; "
                     f"`ss -xap | grep {MACHINE_LOCK[1:]}` shows the process: let it end, or end "
                     "it, and try again"
