@@ -86,7 +86,7 @@ class Mortal(collections.abc.Coroutine[Any, Any, Any]):
         self._body.close()
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        raise NotImplementedError
+        return self._body.__await__()
 
 
 def _factory(loop: asyncio.AbstractEventLoop, body: Any, **options: Any) -> "asyncio.Task[Any]":
