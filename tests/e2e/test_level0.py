@@ -42,6 +42,8 @@ provider: {kind: none}
 groups: {general: {nodes: "z-[01-24]", provider: {kind: containers}}}
 timing: {idle: 3s, start: 60s, stop: 30s}
 """
+SPACES = ("unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
+"""A machine takes its jobs with it when it goes."""
 BOOT = """\
 mount -t tmpfs none /run
 printf '%s %s\\n127.0.0.1 localhost\\n' "$2" "$1" >/run/hosts
@@ -78,7 +80,7 @@ class Level0:
         assert instance.address is not None
         arguments = ("sh", instance.node, instance.address, str(conf))
         self.machines[instance.node] = subprocess.Popen(
-            ["unshare", "--mount", "--uts", "sh", "-ec", BOOT, *arguments],
+            [*SPACES, "sh", "-ec", BOOT, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

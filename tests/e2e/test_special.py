@@ -93,10 +93,14 @@ timing: {{idle: 2s}}
 @contextmanager
 def _slurmd(real: RealCluster, name: str) -> Iterator[None]:
     """A slurmd of this machine, which we have nothing to do with."""
-    command = ["slurmd", "-D", "-N", name, "-f", str(real.state / "conf" / "slurm.conf")]
+    spaces = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+    boot = 'mount -t tmpfs none /var/spool; exec slurmd -D -N "$1" -f "$2"'
+    command = [*spaces, "sh", "-ec", boot, "sh", name, str(real.state / "conf" / "slurm.conf")]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as slurmd:
-        yield
-        slurmd.terminate()
+        try:
+            yield
+        finally:
+            slurmd.kill()
 
 
 def test_the_sites_own_prolog_still_runs_when_its_nodes_are_up() -> None:
