@@ -222,3 +222,16 @@ def test_a_program_called_by_a_plain_user_has_no_effect(real: RealCluster) -> No
     refused = real.try_slurm(str(real.state / "bin" / "resume"), "tx-099", user="nobody")
     assert refused.returncode == 1
     assert real.states("tx-099") == {"off"}
+
+
+@pytest.mark.accepts("B7")
+def test_check_finds_a_program_that_slurm_would_not_run(real: RealCluster) -> None:
+    assert real.tide("check", str(real.file)).returncode == 0
+    program = real.state / "bin" / "hook"
+    program.chmod(0o775)
+    try:
+        found = real.tide("check", str(real.file))
+    finally:
+        program.chmod(0o755)
+    assert found.returncode == 1
+    assert "may be written by its group or others" in found.stdout + found.stderr
