@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -26,6 +26,7 @@ from springtide.spec.parts import (
     NoProvider,
     Partition,
     Provider,
+    Rebuild,
     Slurm,
     Strict,
     Timing,
@@ -53,6 +54,8 @@ class Cluster(Strict):
     protected: Switch = False
     admin_group: Account | None = None
     """The Unix group whose members may change things."""
+    control: Literal["here", "container"] = "here"
+    """Where daemon and batch system run: on this machine itself, or in a container of their own."""
     batch: AnyBatch = Slurm()
     provider: AnyProvider = Containers()
     images: Annotated[Mapping[Name, Image], AfterValidator(_with_host)] = Field(
@@ -63,6 +66,7 @@ class Cluster(Strict):
     )
     groups: Mapping[Name, Group] = Field(default_factory=dict)
     partitions: Mapping[Name, Partition] = Field(default_factory=dict, validate_default=True)
+    rebuild: Rebuild = Rebuild()
     timing: Timing = Timing()
 
     @field_validator("partitions")

@@ -9,6 +9,7 @@ from springtide.nodeset import NodeNameError
 from springtide.spec.checks import KEY, Finding, Loc
 from springtide.spec.cluster import Cluster
 from springtide.spec.parts import (
+    Accounting,
     Containers,
     FakeBatch,
     FakeProvider,
@@ -17,6 +18,7 @@ from springtide.spec.parts import (
     Image,
     NoProvider,
     Partition,
+    Rebuild,
     Slurm,
     Strict,
     Timing,
@@ -64,8 +66,7 @@ def _explain(error: ErrorDetails) -> Finding:
         case "union_tag_invalid":
             return _wrong_kind(path, error)
     if loc[-1] == _IN_KEY:
-        kind = _ENTRIES[str(path[0])][0] if path[0] in _ENTRIES and len(path) == 2 else "parameter"
-        return Finding(path, f"the name of a {kind}{_complaint(error)}", KEY)
+        return Finding(path, f"the name of a {_named(path)}{_complaint(error)}", KEY)
     return Finding(path, f"{_subject(path)}{_complaint(error)}")
 
 
@@ -76,6 +77,15 @@ def _path(loc: Loc) -> Loc:
     elif loc[0] == "groups" and loc[2:3] == ("provider",):
         loc = (*loc[:3], *loc[4:])
     return loc[:-1] if loc[-1] == _IN_KEY else loc
+
+
+def _named(path: Loc) -> str:
+    match path:
+        case (str(section), _) if section in _ENTRIES:
+            return _ENTRIES[section][0]
+        case ("rebuild", *_):
+            return "rebuild partition"
+    return "parameter"
 
 
 def _unknown_key(loc: Loc, path: Loc) -> str:
@@ -94,6 +104,10 @@ def _model(loc: Loc) -> type[Strict]:
             return _ENTRIES[section][1]
         case (*_, "batch" | "provider" as part, str(kind)):
             return _KINDS[part][kind]
+        case (*_, "accounting"):
+            return Accounting
+        case ("rebuild",):
+            return Rebuild
     return Timing
 
 
@@ -109,6 +123,8 @@ def _complaint(error: ErrorDetails) -> str:
     """What is wrong, to follow the name of the key."""
     if expected := _EXPECTED.get(error["type"]):
         return f" must be {expected}, not {shown(error['input'])}"
+    if error["type"] == "literal_error":
+        return f" must be {error['ctx']['expected']}, not {shown(error['input'])}"
     if error["type"] != "value_error":
         return f" is wrong: {error['msg']}"
     reason = error["ctx"]["error"]

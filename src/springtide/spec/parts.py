@@ -65,8 +65,15 @@ class Batch(Strict):
     """Who it runs as (SlurmUser), and who besides root may call our hook."""
 
 
+class Accounting(Strict):
+    """A slurmdbd and a MariaDB of the cluster's own, beside its slurmctld."""
+
+    port: Port = 6819
+    """slurmdbd's, on the control address only."""
+
+
 class Slurm(Batch):
-    """A slurmctld and a munged of the cluster's own, on this machine."""
+    """A slurmctld and a munged of the cluster's own, on this machine; or one that is there."""
 
     kind: Literal["slurm"] = "slurm"
     """Which batch system; the keys beside it depend on it."""
@@ -82,6 +89,10 @@ class Slurm(Batch):
     """ResumeRate: so many nodes in a minute may start, 0 is no limit."""
     suspend_rate: Count = 0
     """SuspendRate: so many nodes in a minute may go, 0 is no limit."""
+    accounting: Accounting | None = None
+    """`{}` keeps an account of all jobs, for sacct; left out, none is kept."""
+    attach: AbsolutePath | None = None
+    """The slurm.conf of a Slurm that is there without us; left out, the cluster has its own."""
     hide_off: Switch = False
     """Whether Slurm's commands show no powered-down nodes, not even to root."""
     parameters: Mapping[ParameterName, Parameter] = Field(default_factory=dict)
@@ -187,6 +198,20 @@ class Partition(Strict):
     """Further settings of its line in slurm.conf."""
 
 
+class Rebuild(Strict):
+    """How nodes get a new image."""
+
+    batch: Count = 0
+    """So many nodes at once; 0 is as many as have no jobs."""
+    pause: Seconds = 0.0
+    """Between two batches."""
+    partitions: Mapping[Name, Annotated[tuple[Name, ...], Distinct]] = Field(default_factory=dict)
+    """Partitions for rebuild jobs, each with the partitions whose nodes it has; left out, one
+    called `rebuild` with all nodes."""
+    max_time: PositiveSeconds = 3600.0
+    """A rebuild job may take so long."""
+
+
 class Timing(Strict):
     """How long things may take; a number without a unit is seconds."""
 
@@ -197,7 +222,7 @@ class Timing(Strict):
     stop: PositiveSeconds = 300.0
     """An instance is gone by then (SuspendTimeout)."""
     drain: PositiveSeconds = 86400.0
-    """The jobs of a node that must go may run so long. No operation of this version drains."""
+    """The jobs of a node that must go may run so long."""
     reconcile: PositiveSeconds = 30.0
     """How often all is compared with what should be. This version does not compare."""
     lock: PositiveSeconds = 600.0
