@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bench.place import describe, remove, undisturbed
 from bench.queue import Queue
-from springtide.batch import slurm_control, slurm_service, slurm_text
+from springtide.batch import slurm_place, slurm_service, slurm_text
 from springtide.batch.slurm_conf import control_host, render, slurm_of, slurmctld_log
 from springtide.batch.slurm_control import Control
 from springtide.compose import compose
@@ -174,7 +174,7 @@ def _start_slurm(parts: Parts, site: Site, programs: dict[str, str | None]) -> N
     text = render(spec, site, state=layout.state, version=version)
     control = Control(layout.state, batch.user, conf)
     control.prepare()
-    slurm_control.write(conf, _with_programs(text, programs))
+    slurm_place.write(conf, _with_programs(text, programs))
     control.start(control_host(spec), site.control_address, batch.port)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TypeVar
 
-from springtide.batch import slurm_control, slurm_service, slurm_text
+from springtide.batch import slurm_control, slurm_place, slurm_service, slurm_text
 from springtide.batch.slurm_conf import (
     TooOldError,
     control_host,
@@ -172,7 +172,7 @@ class Slurm:
     def _install(self, text: str, site: Site) -> None:
         """A file that Slurm would not read never takes the place of one that it does."""
         draft = self._conf.with_name("slurm.conf.draft")
-        slurm_control.write(draft, text)
+        slurm_place.write(draft, text)
         try:
             self._checked(["scontrol", "--version"], conf=draft)
         except Unavailable as error:
@@ -180,11 +180,11 @@ class Slurm:
             raise Unavailable(f"Slurm would not read its new configuration: {why}") from error
         finally:
             draft.unlink(missing_ok=True)
-        slurm_control.write(self._conf, text)
+        slurm_place.write(self._conf, text)
         hosts = self._conf.with_name("hosts")
         known = hosts.read_text() if hosts.exists() else "127.0.0.1 localhost\n"
         host = control_host(self._cluster)
-        slurm_control.write(hosts, slurm_control.render_hosts(known, host, site.control_address))
+        slurm_place.write(hosts, slurm_control.render_hosts(known, host, site.control_address))
 
     def _load(self, text: str, site: Site) -> str:
         """Have slurmctld run with this text, which is in place already; says what changed."""
@@ -205,7 +205,7 @@ class Slurm:
     def _check_move(self, loaded: str, site: Site) -> None:
         """A port that is taken must not cost the slurmctld that runs on another."""
         if f"SlurmctldPort={self._port}\n" not in loaded:
-            slurm_control.check_port(site.control_address, self._port)
+            slurm_place.check_port(site.control_address, self._port)
 
     def _answers(self) -> None:
         try:

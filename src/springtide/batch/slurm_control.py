@@ -5,17 +5,21 @@ which so becomes the control address, and two clusters can have the same port; a
 waits for a name server, which would take munged 20 seconds.
 """
 
-import errno
 import os
-import shutil
-import socket
 from collections.abc import Iterable, Sequence
-from contextlib import closing
 from pathlib import Path
 
 from springtide.batch import slurm_service
 from springtide.batch.slurm_conf import slurmctld_log, state_save
-from springtide.batch.slurm_service import PATH, Service, account, read
+from springtide.batch.slurm_place import (
+    check_installed,
+    check_port,
+    check_reachable,
+    directory,
+    is_free,
+    write,
+)
+from springtide.batch.slurm_service import Service, read
 from springtide.layout import Layout
 from springtide.ports import Unavailable
 
@@ -58,13 +62,13 @@ class Control:
     def prepare(self) -> None:
         """The directories, each with the least rights that work."""
         for service in (self._munged, self._slurmctld):
-            _check_installed(service)
-        _directory(self._layout.state, "root", 0o755)
-        _check_reachable(self._layout.state, self._user)
+            check_installed(service.command[0])
+        directory(self._layout.state, "root", 0o755)
+        check_reachable(self._layout.state, self._user)
         for path in (self._run, self._layout.log, self._conf.parent):
-            _directory(path, "root", 0o755)
-        _directory(state_save(self._layout), self._user, 0o700)
-        _directory(self._layout.munge_socket.parent, MUNGE_USER, 0o711)
+            directory(path, "root", 0o755)
+        directory(state_save(self._layout), self._user, 0o700)
+        directory(self._layout.munge_socket.parent, MUNGE_USER, 0o711)
 
     @property
     def loaded(self) -> str:
@@ -108,75 +112,7 @@ class Control:
         slurm_service.stop(self._munged)
 
 
-def _check_installed(service: Service) -> None:
-    program = service.command[0]
-    if shutil.which(program, path=PATH) is None:
-        package = "munge" if program == "munged" else program
-        raise Unavailable(f"{program} not found; install the package {package}")
-
-
-# Ports
-
-
-def check_port(address: str, port: int) -> None:
-    if not is_free(address, port):
-        raise Unavailable(
-            f"port {port} of {address} is taken by another program, so slurmctld cannot start; "
-            "stop that program, or set batch.port to a free port"
-        )
-
-
-def is_free(address: str, port: int) -> bool:
-    """Whether a server could listen there. Nobody is spoken to, so nobody logs an error."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with closing(socket.socket(family, socket.SOCK_STREAM)) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((address, port))
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                return False
-            raise Unavailable(
-                f"slurmctld cannot listen on {address}, port {port}: {error.strerror}"
-            ) from error
-    return True
-
-
-# Files
-
-
-def write(path: Path, text: str) -> None:
-    """Whole or not at all, also when the power fails; unchanged text is left alone."""
-    if path.exists() and path.read_text() == text:
-        return
-    fresh = path.with_name(f".{path.name}.new")
-    with fresh.open("w") as file:
-        os.fchmod(file.fileno(), 0o644)
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
-
-
-def _directory(path: Path, user: str, mode: int) -> None:
-    path.mkdir(parents=True, exist_ok=True)
-    owner = account(user)
-    os.chown(path, owner.pw_uid, owner.pw_gid)
-    path.chmod(mode)
-
-
-def _check_reachable(state: Path, user: str) -> None:
-    """A directory above that keeps the user out must not look like a broken slurmctld."""
-    entry = account(user)
-    groups = os.getgrouplist(user, entry.pw_gid)
-    for path in state.parents:
-        info = path.stat()
-        bit = 0o100 if info.st_uid == entry.pw_uid else 0o010 if info.st_gid in groups else 0o001
-        if not info.st_mode & bit:
-            raise Unavailable(
-                f"user {user} may not enter {path}; run `chmod o+x {path}`, or set `state` to a "
-                "directory that it can reach"
-            )
+# Hosts
 
 
 def render_hosts(hosts: str, name: str, address: str) -> str:

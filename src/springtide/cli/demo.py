@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
-from springtide.batch.slurm_control import is_free
+from springtide.batch.slurm_place import is_free
 from springtide.batch.slurm_service import read
 from springtide.cli import detached, output
 from springtide.cli.check import render_checks

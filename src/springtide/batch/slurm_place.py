@@ -1,0 +1,89 @@
+"""Programs, ports, directories and files of the control processes: looked for, checked, made.
+
+Called by `slurm` and by those that it starts its control processes with.
+"""
+
+import errno
+import os
+import shutil
+import socket
+from contextlib import closing
+from pathlib import Path
+
+from springtide.batch.slurm_service import PATH, account
+from springtide.ports import Unavailable
+
+PACKAGES = {"munged": "munge"}
+"""Those of programs that are not called as their package is."""
+
+
+def check_installed(program: str) -> None:
+    if shutil.which(program, path=PATH) is None:
+        package = PACKAGES.get(program, program)
+        raise Unavailable(f"{program} not found; install the package {package}")
+
+
+# Ports
+
+
+def check_port(
+    address: str, port: int, program: str = "slurmctld", key: str = "batch.port"
+) -> None:
+    if not is_free(address, port):
+        raise Unavailable(
+            f"port {port} of {address} is taken by another program, so {program} cannot start; "
+            f"stop that program, or set {key} to a free port"
+        )
+
+
+def is_free(address: str, port: int) -> bool:
+    """Whether a server could listen there. Nobody is spoken to, so nobody logs an error."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with closing(socket.socket(family, socket.SOCK_STREAM)) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return False
+            raise Unavailable(
+                f"nobody can listen on {address}, port {port}: {error.strerror}"
+            ) from error
+    return True
+
+
+# Files
+
+
+def write(path: Path, text: str) -> None:
+    """Whole or not at all, also when the power fails; unchanged text is left alone."""
+    if path.exists() and path.read_text() == text:
+        return
+    fresh = path.with_name(f".{path.name}.new")
+    with fresh.open("w") as file:
+        os.fchmod(file.fileno(), 0o644)
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+
+
+def directory(path: Path, user: str, mode: int) -> None:
+    path.mkdir(parents=True, exist_ok=True)
+    owner = account(user)
+    os.chown(path, owner.pw_uid, owner.pw_gid)
+    path.chmod(mode)
+
+
+def check_reachable(state: Path, user: str) -> None:
+    """A directory above that keeps the user out must not look like a broken slurmctld."""
+    entry = account(user)
+    groups = os.getgrouplist(user, entry.pw_gid)
+    for path in state.parents:
+        info = path.stat()
+        bit = 0o100 if info.st_uid == entry.pw_uid else 0o010 if info.st_gid in groups else 0o001
+        if not info.st_mode & bit:
+            raise Unavailable(
+                f"user {user} may not enter {path}; run `chmod o+x {path}`, or set `state` to a "
+                "directory that it can reach"
+            )
