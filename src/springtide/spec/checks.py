@@ -6,45 +6,28 @@ it cannot read, so that a person sees all mistakes at once. Called by Cluster an
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
 
-from pydantic_core import InitErrorDetails, PydanticCustomError
-
-from springtide import nodeset
 from springtide.spec import rendered
-from springtide.spec.problems import folded, suggest
+from springtide.spec.findings import (
+    KEY,
+    RESERVED,
+    Data,
+    Finding,
+    Loc,
+    names_of,
+    readable,
+    reserved,
+    section,
+    undefined,
+    words,
+)
+from springtide.spec.problems import folded
+from springtide.spec.rebuilds import check_rebuilds
 from springtide.spec.values import parse_number, shown
-
-Loc = tuple[str | int, ...]
-Data = Mapping[str, Any]
-
-KEY = "key"
-VALUE = "value"
-RESERVED = frozenset({"ALL", "DEFAULT", "NONE"})
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something that does not fit, and whether its place is a key or the key's value."""
-
-    loc: Loc
-    message: str
-    place: str = VALUE
-
-    @property
-    def detail(self) -> InitErrorDetails:
-        error = PydanticCustomError("inconsistent", "{message}", self._context)
-        return InitErrorDetails(type=error, loc=self.loc, input=None)
-
-    @property
-    def _context(self) -> dict[str, Any]:
-        return {"message": self.message, "place": self.place}
 
 
 def check(data: Data) -> list[Finding]:
-    names = _names(data)
+    names = names_of(data)
     return [
         *_undefined_names(data),
         *_reserved_names(data),
@@ -55,86 +38,47 @@ def check(data: Data) -> list[Finding]:
         *_second_defaults(data),
         *_rendered_parameters(data),
         *_changed_host_image(data),
+        *check_rebuilds(data, names),
+        *_control_apart(data),
+        *_attached(data),
     ]
-
-
-# Reading what can be read
-
-
-def _all(data: Data, key: str) -> Mapping[str, Any]:
-    """The entries of a section, wrong ones too: a name is defined even if its entry is wrong."""
-    section = data.get(key)
-    return section if isinstance(section, dict) else {}
-
-
-def _readable(data: Data, key: str) -> Mapping[str, Data]:
-    """The entries of a section that are mappings; one with nothing in it is an empty mapping."""
-    entries = {k: {} if v is None else v for k, v in _all(data, key).items()}
-    return {k: v for k, v in entries.items() if isinstance(v, dict)}
-
-
-def _words(value: object) -> list[tuple[int, str]]:
-    """The texts of a list, with their places in it."""
-    items = value if isinstance(value, list | tuple) else ()
-    return [(i, item) for i, item in enumerate(items) if isinstance(item, str)]
-
-
-def _names(data: Data) -> dict[str, list[str]]:
-    """The nodes of each group whose host list can be read."""
-    names = {}
-    for key, group in _readable(data, "groups").items():
-        text = group.get("nodes") or ""
-        if isinstance(text, str):
-            with suppress(nodeset.NodeNameError):
-                names[key] = nodeset.expand(text.strip()) if text.strip() else []
-    return names
 
 
 # What is defined, and what it may be called
 
 
 def _undefined_names(data: Data) -> Iterator[Finding]:
-    flavors = list(_all(data, "flavors")) or ["default"]
-    images = list({"host": None, **_all(data, "images")})
-    for key, group in _readable(data, "groups").items():
+    flavors = list(section(data, "flavors")) or ["default"]
+    images = list({"host": None, **section(data, "images")})
+    for key, group in readable(data, "groups").items():
         who, loc = f"group {key!r}", ("groups", key)
-        for i, name in _words(group.get("flavors") or ["default"]):
-            yield from _undefined((*loc, "flavors", i), who, "flavor", name, flavors)
-        for _, name in _words([group.get("image")]):
-            yield from _undefined((*loc, "image"), who, "image", name, images)
-    groups = list(_all(data, "groups"))
-    for key, partition in _readable(data, "partitions").items():
-        for i, name in _words(partition.get("groups")):
+        for i, name in words(group.get("flavors") or ["default"]):
+            yield from undefined((*loc, "flavors", i), who, "flavor", name, flavors)
+        for _, name in words([group.get("image")]):
+            yield from undefined((*loc, "image"), who, "image", name, images)
+    groups = list(section(data, "groups"))
+    for key, partition in readable(data, "partitions").items():
+        for i, name in words(partition.get("groups")):
             loc_of_name = ("partitions", key, "groups", i)
-            yield from _undefined(loc_of_name, f"partition {key!r}", "group", name, groups)
-
-
-def _undefined(loc: Loc, who: str, kind: str, name: str, defined: list[str]) -> Iterator[Finding]:
-    if name not in defined:
-        hint = suggest(name, defined, f"defined {kind}s")
-        yield Finding(loc, f"{who} uses the {kind} {shown(name)}, which is not defined; {hint}")
+            yield from undefined(loc_of_name, f"partition {key!r}", "group", name, groups)
 
 
 def _reserved_names(data: Data) -> Iterator[Finding]:
-    for section in ("groups", "partitions"):
-        for key in _all(data, section):
+    for kind in ("groups", "partitions"):
+        for key in section(data, kind):
             if key.upper() in RESERVED:
-                yield Finding((section, key), _reserved(section[:-1], key), KEY)
+                yield Finding((kind, key), reserved(kind[:-1], key), KEY)
 
 
 def _reserved_nodes(names: Mapping[str, list[str]]) -> Iterator[Finding]:
     for key, members in names.items():
         for name in members:
             if name.upper() in RESERVED:
-                yield Finding(("groups", key, "nodes"), _reserved("node", name))
-
-
-def _reserved(kind: str, name: str) -> str:
-    return f"a {kind} cannot be called {name!r}, a word with a meaning of its own in Slurm"
+                yield Finding(("groups", key, "nodes"), reserved("node", name))
 
 
 def _changed_host_image(data: Data) -> Iterator[Finding]:
-    image = _readable(data, "images").get("host", {})
+    image = readable(data, "images").get("host", {})
     if str(image.get("path", "/")) != "/":
         message = "the image 'host' is always this machine's own root; choose another name"
         yield Finding(("images", "host"), message, KEY)
@@ -170,7 +114,7 @@ def _nodes(names: Collection[str]) -> str:
 
 
 def _too_many_up(data: Data, names: Mapping[str, list[str]]) -> Iterator[Finding]:
-    groups = _readable(data, "groups")
+    groups = readable(data, "groups")
     for key, members in names.items():
         wanted = parse_number(groups[key].get("min")) or 0
         if wanted > len(members):
@@ -182,7 +126,7 @@ def _too_many_up(data: Data, names: Mapping[str, list[str]]) -> Iterator[Finding
 
 
 def _second_defaults(data: Data) -> Iterator[Finding]:
-    partitions = _readable(data, "partitions")
+    partitions = readable(data, "partitions")
     first, *others = [k for k, p in partitions.items() if p.get("default") in (True, "true")] or [
         ""
     ]
@@ -192,12 +136,11 @@ def _second_defaults(data: Data) -> Iterator[Finding]:
 
 
 def _rendered_parameters(data: Data) -> Iterator[Finding]:
-    batch = data.get("batch")
-    parameters = _all(batch, "parameters") if isinstance(batch, dict) else {}
+    parameters = section(section(data, "batch"), "parameters")
     yield from _rendered(("batch", "parameters"), parameters, rendered.SLURM)
-    for key, partition in _readable(data, "partitions").items():
+    for key, partition in readable(data, "partitions").items():
         loc = ("partitions", key, "parameters")
-        yield from _rendered(loc, _all(partition, "parameters"), rendered.PARTITION)
+        yield from _rendered(loc, section(partition, "parameters"), rendered.PARTITION)
 
 
 def _rendered(loc: Loc, parameters: Data, reasons: Mapping[str, str]) -> Iterator[Finding]:
@@ -211,3 +154,34 @@ def _rendered(loc: Loc, parameters: Data, reasons: Mapping[str, str]) -> Iterato
             message = f"{key} and {written[name]} are the same parameter; give it once"
             yield Finding((*loc, key), message, KEY)
         written.setdefault(name, key)
+
+
+# Where things run
+
+
+def _control_apart(data: Data) -> Iterator[Finding]:
+    """A control host in a container reaches its nodes on the bridge of the containers."""
+    if data.get("control") != "container":
+        return
+    providers = {("provider",): ("the cluster", data.get("provider"))} | {
+        ("groups", key, "provider"): (f"group {key!r}", group.get("provider"))
+        for key, group in readable(data, "groups").items()
+    }
+    for loc, (who, provider) in providers.items():
+        kind = provider.get("kind", "containers") if isinstance(provider, dict) else "containers"
+        if kind != "containers":
+            message = f"{who} cannot have provider {shown(kind)} with `control: container`"
+            yield Finding(loc, f"{message}; use containers, or set `control: here`")
+
+
+def _attached(data: Data) -> Iterator[Finding]:
+    """A Slurm that is there without us stays where it is and as it is."""
+    batch = section(data, "batch")
+    if batch.get("attach") is None:
+        return
+    if batch.get("accounting") is not None:
+        message = "with batch.attach, accounting is a matter of the Slurm that is there; leave it"
+        yield Finding(("batch", "accounting"), f"{message} out", KEY)
+    if data.get("control") == "container":
+        message = "with batch.attach, the batch system is on this machine; set `control: here`"
+        yield Finding(("control",), message)

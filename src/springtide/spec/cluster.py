@@ -1,5 +1,6 @@
 """The cluster as its file describes it, whole and consistent: what the rest of Springtide reads."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -115,6 +116,16 @@ class Cluster(Strict):
 
     def flavor(self, name: str) -> Flavor:
         return self.flavors[name]
+
+    def price(self, names: Iterable[str]) -> float | None:
+        """What these nodes cost an hour with the first flavor of their groups; None if unknown."""
+        total = 0.0
+        for key, count in Counter(self.node_group[name] for name in names).items():
+            price = self.flavor(self.groups[key].flavors[0]).price
+            if price is None:
+                return None
+            total += count * price
+        return round(total, 4)
 
     def require(self, names: Iterable[str]) -> tuple[str, ...]:
         """These names from outside, each once, if we may act on all of them."""

@@ -6,8 +6,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from springtide.nodeset import NodeNameError
-from springtide.spec.checks import KEY, Finding, Loc
 from springtide.spec.cluster import Cluster
+from springtide.spec.findings import KEY, Finding, Loc
 from springtide.spec.parts import (
     Accounting,
     Containers,

@@ -6,8 +6,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from springtide.spec import source
-from springtide.spec.checks import KEY, Finding, check
+from springtide.spec.checks import check
 from springtide.spec.cluster import Cluster
+from springtide.spec.findings import KEY, Finding
 from springtide.spec.messages import explain
 from springtide.spec.problems import Problem, SpecError
 

@@ -185,6 +185,8 @@ class _Reader:
     def _entry(self, key: Node, value: Node, path: Path, data: dict[str, Any]) -> None:
         self.document.keys[*path, key.value] = _place(key)
         data[key.value] = self.build(value, (*path, key.value))
+        if value.start_mark.index == value.end_mark.index:  # nothing, placed where the next key is
+            self.document.values[*path, key.value] = _place(key)
 
     def _merged(self, node: MappingNode, seen: set[int]) -> Iterator[tuple[Node, Node]]:
         """The entries that `<<: *other` brings in, from each other mapping once."""
