@@ -53,6 +53,31 @@ def test_an_existing_slurm_conf_includes_only_nodes_partitions_and_power_saving(
     assert text == (CASES / "hybrid.include").read_text()
 
 
+def included(existing: dict[str, str], **options: bool) -> str:
+    cluster = cluster_with()
+    return render_include(
+        cluster, state=cluster.state, version=VERSION, existing=existing, **options
+    )
+
+
+def test_an_existing_slurm_keeps_its_own_reboot_program_and_default_partition() -> None:
+    text = included({"rebootprogram": "/sbin/reboot"}, default=False)
+    assert "RebootProgram" not in settings(text)
+    assert "reboot_from_controller" not in settings(text)["SlurmctldParameters"]
+    assert "Default=NO" in text
+    ours = included({})
+    assert settings(ours)["RebootProgram"].endswith("/bin/reboot")
+    assert "reboot_from_controller" in settings(ours)["SlurmctldParameters"]
+    assert "Default=YES" in ours
+
+
+def test_in_an_existing_slurm_only_nodes_of_our_partitions_are_ever_idle_for_too_long() -> None:
+    text = included({})
+    assert settings(text)["SuspendTime"] == "INFINITE"
+    assert "SuspendTimeout" not in settings(text)
+    assert "SuspendTime=600 SuspendTimeout=300 ResumeTimeout=630" in text
+
+
 @pytest.mark.parametrize("count", [1, 60, 5000])
 def test_slurmctld_speaks_to_each_node_itself(count: int) -> None:
     cluster = cluster_with(f"groups: {{general: {{nodes: 'n[1-{count}]'}}}}")

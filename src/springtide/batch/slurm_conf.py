@@ -46,6 +46,8 @@ _REREAD = frozenset(
     }
 )
 """What a running slurmctld takes from `scontrol reconfigure`; for the rest it must restart."""
+_TIMES = ("SuspendTime", "SuspendTimeout", "ResumeTimeout")
+"""What partitions may have of their own."""
 
 
 class TooOldError(ValueError):
@@ -71,17 +73,36 @@ def render_include(
     version: tuple[int, int],
     existing: Mapping[str, str] | None = None,
     keep: Iterable[str] = (),
+    default: bool = True,
 ) -> str:
     """Only what an existing slurm.conf must include: power saving, our nodes and partitions.
 
     `existing` are that file's own settings, whose lists are extended; `keep` are its nodes,
-    which must never be suspended.
+    which must never be suspended; without `default` none of our partitions is the default.
     """
     check_version(version)
-    settings = _power_saving(cluster, Layout(state), keep)
-    lists = {k.lower(): v for k, v in (existing or {}).items() if k.lower() in _SITE_LISTS}
+    theirs = {key.lower(): value for key, value in (existing or {}).items()}
+    settings, times = _beside(_power_saving(cluster, Layout(state), keep), theirs)
+    lists = {key: value for key, value in theirs.items() if key in _SITE_LISTS}
     merged = {"power saving": _merged(settings, lists, _SITE_LISTS)}
-    return _document([*_with_parameters(cluster, merged), *_machines(cluster)])
+    sections = _with_parameters(cluster, merged)
+    return _document([*sections, *_machines(cluster, times, default)])
+
+
+def _beside(ours: Settings, theirs: Mapping[str, str]) -> tuple[Settings, Settings]:
+    """What concerns a whole Slurm that has other nodes too, and the times of our partitions.
+
+    Nodes that are not in our partitions are never idle for too long, also those to come. And
+    a RebootProgram of theirs runs on their nodes, as it always did.
+    """
+    times = {key: ours[key] for key in _TIMES}
+    settings = {key: value for key, value in ours.items() if key not in times}
+    if theirs.get("rebootprogram", ours["RebootProgram"]) != ours["RebootProgram"]:
+        del settings["RebootProgram"]
+        options = settings["SlurmctldParameters"].split(",")
+        kept = (option for option in options if option != "reboot_from_controller")
+        settings["SlurmctldParameters"] = ",".join(kept)
+    return settings | {"SuspendTime": "INFINITE"}, times
 
 
 def _with_parameters(cluster: Cluster, sections: Mapping[str, Settings]) -> list[str]:
@@ -226,9 +247,11 @@ def _nodes_and_jobs() -> Settings:
 # Nodes and partitions
 
 
-def _machines(cluster: Cluster) -> list[str]:
+def _machines(
+    cluster: Cluster, times: Mapping[str, str] | None = None, default: bool = True
+) -> list[str]:
     nodes = [_node_line(cluster, group) for group in cluster.groups if cluster.names(group)]
-    partitions = [_partition_line(cluster, name) for name in cluster.partitions]
+    partitions = [_partition_line(cluster, name, times, default) for name in cluster.partitions]
     return [
         "\n".join(["# nodes", *(nodes or [_placeholder(cluster)])]),
         "\n".join(["# partitions", *partitions]),
@@ -255,14 +278,18 @@ def _placeholder(cluster: Cluster) -> str:
     return _line({"NodeName": f"{cluster.cluster}-none", "State": "FUTURE"})
 
 
-def _partition_line(cluster: Cluster, name: str) -> str:
+def _partition_line(
+    cluster: Cluster, name: str, times: Mapping[str, str] | None, default: bool
+) -> str:
     partition = cluster.partitions[name]
     nodes = [node for group in partition.groups for node in cluster.names(group)]
+    changed = {key.lower() for key in partition.parameters}
     return _line(
         {
             "PartitionName": name,
             **({"Nodes": fold(nodes)} if nodes else {}),
-            "Default": "YES" if partition.default else "NO",
+            "Default": "YES" if partition.default and default else "NO",
+            **{key: value for key, value in (times or {}).items() if key.lower() not in changed},
             **partition.parameters,
         }
     )
