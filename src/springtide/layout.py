@@ -71,6 +71,24 @@ class Layout:
         return self.state / "slurmctld"
 
     @property
+    def accounting(self) -> Path:
+        """The files of slurmdbd and of its database that nodes must not see."""
+        return self.state / "accounting"
+
+    @property
+    def database(self) -> Path:
+        """The account of all jobs."""
+        return self.state / "database"
+
+    @property
+    def database_files(self) -> Path:
+        return self.database / "data"
+
+    @property
+    def database_socket(self) -> Path:
+        return self.database / "db.sock"
+
+    @property
     def demo_shared(self) -> Path:
         """What the nodes of a demo see."""
         return self.state / "demo-shared"
@@ -81,7 +99,8 @@ class Layout:
         return (
             *(self.socket, self.spool, self.programs, self.conf, self.munge_key.parent),
             *(self.munge_socket.parent, self.instances, self.log, self.run, self.slurmctld),
-            *(self.demo_shared, self.state / f".{STORED_SPEC}.new"),
+            *(self.accounting, self.database, self.demo_shared),
+            self.state / f".{STORED_SPEC}.new",
             *(self.state / f"record.db-{suffix}" for suffix in ("journal", "shm", "wal")),
             *self._marks,
         )

@@ -216,7 +216,7 @@ async def test_a_taken_port_is_told_with_the_key_to_change(lab: Lab) -> None:
 
 async def test_an_address_that_is_not_ours_is_told(lab: Lab) -> None:
     lab.address = "192.0.2.200"
-    with pytest.raises(Unavailable, match=r"nobody can listen on 192\.0\.2\.200"):
+    with pytest.raises(Unavailable, match=r"cannot listen on 192\.0\.2\.200"):
         await lab.up()
 
 

@@ -17,6 +17,7 @@ from threading import Lock
 from typing import TypeVar
 
 from springtide.batch import slurm_control, slurm_place, slurm_service, slurm_text
+from springtide.batch.slurm_accounting import Accounting
 from springtide.batch.slurm_conf import (
     TooOldError,
     control_host,
@@ -54,7 +55,8 @@ class Slurm:
         self._cluster = cluster
         self._port = batch.port
         self._conf = layout.conf / "slurm.conf"
-        self._control = Control(cluster.state, batch.user, self._conf, cluster.managed)
+        accounting = Accounting(cluster, self._conf)
+        self._control = Control(cluster.state, batch.user, self._conf, cluster.managed, accounting)
         self._unseen = slurm_text.powered_down(cluster.managed) if hides_nodes(cluster) else {}
         self._timeout_s = timeout_s
         self._controlling = Lock()
@@ -191,6 +193,7 @@ class Slurm:
         control, loaded = self._control, self._control.loaded
         if control.running and needs_restart(loaded, text):
             self._check_move(loaded, site)
+            control.start_others(control_host(self._cluster), site.control_address)
             control.stop_slurmctld()
         ran = control.running
         control.start(control_host(self._cluster), site.control_address, self._port)

@@ -62,6 +62,7 @@ def render(cluster: Cluster, site: Site, *, state: Path, version: tuple[int, int
         "files and credentials": _files(Layout(state)),
         "power saving": _power_saving(cluster, Layout(state)),
         "nodes and jobs": _nodes_and_jobs(),
+        "accounting": _accounting(cluster, site, Layout(state)),
     }
     return _document([*_with_parameters(cluster, sections), *_machines(cluster)])
 
@@ -241,6 +242,19 @@ def _nodes_and_jobs() -> Settings:
         "ProctrackType": "proctrack/linuxproc",
         "TaskPlugin": "task/none",
         "MpiDefault": "none",
+    }
+
+
+def _accounting(cluster: Cluster, site: Site, layout: Layout) -> Settings:
+    """An address: the control host's name leads elsewhere on itself."""
+    if not (accounting := slurm_of(cluster).accounting):
+        return {}
+    return {
+        "AccountingStorageType": "accounting_storage/slurmdbd",
+        "AccountingStorageHost": site.control_address,
+        "AccountingStoragePort": str(accounting.port),
+        "AccountingStoragePass": str(layout.munge_socket),
+        "JobAcctGatherType": "jobacct_gather/linux",
     }
 
 

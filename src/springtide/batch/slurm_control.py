@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from springtide.batch import slurm_service
+from springtide.batch.slurm_accounting import Accounting
 from springtide.batch.slurm_conf import slurmctld_log, state_save
 from springtide.batch.slurm_place import (
     check_installed,
@@ -30,11 +31,19 @@ NOBODY = "127.0.0.1"
 class Control:
     """The control processes of one cluster."""
 
-    def __init__(self, state: Path, user: str, conf: Path, nodes: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        state: Path,
+        user: str,
+        conf: Path,
+        nodes: Sequence[str] = (),
+        accounting: Accounting | None = None,
+    ) -> None:
         self._layout = Layout(state)
         self._user = user
         self._conf = conf
         self._nodes = nodes
+        self._accounting = accounting
         self._run = self._layout.run
         self._munged = self._describe_munged()
         self._slurmctld = self._describe_slurmctld()
@@ -69,6 +78,8 @@ class Control:
             directory(path, "root", 0o755)
         directory(state_save(self._layout), self._user, 0o700)
         directory(self._layout.munge_socket.parent, MUNGE_USER, 0o711)
+        if self._accounting:
+            self._accounting.prepare()
 
     @property
     def loaded(self) -> str:
@@ -85,16 +96,30 @@ class Control:
     def running(self) -> bool:
         return slurm_service.find(self._slurmctld) is not None
 
-    def start(self, host: str, address: str, port: int) -> None:
-        """Have both running; what runs already is left alone."""
+    def start(self, host: str, address: str, port: int) -> list[str]:
+        """Have all running, and answers what was started; what runs already is left alone."""
+        started = self.start_others(host, address)
+        if not self.running:
+            check_port(address, port)
+            hosts = self._run / "hosts"
+            slurm_service.start(self._slurmctld, host, hosts, lambda: not is_free(address, port))
+            started.append("slurmctld")
+        if self._accounting:
+            self._accounting.stop_unwanted()
+        return started
+
+    def start_others(self, host: str, address: str) -> list[str]:
+        """What slurmctld needs: if it cannot be had, the slurmctld that runs is not stopped."""
         hosts = self._run / "hosts"
         known = render_hosts(read("/etc/hosts"), host, address)
         write(hosts, known + render_absent(self._nodes))
+        started = []
         if not slurm_service.find(self._munged):
             self._start_munged(host, hosts)
-        if not self.running:
-            check_port(address, port)
-            slurm_service.start(self._slurmctld, host, hosts, lambda: not is_free(address, port))
+            started.append("munged")
+        if self._accounting:
+            started += self._accounting.start(hosts, address)
+        return started
 
     def _start_munged(self, host: str, hosts: Path) -> None:
         key, path = self._layout.munge_key, self._layout.munge_socket
@@ -109,6 +134,8 @@ class Control:
     def stop(self) -> None:
         """Stop what we started; gone already is fine."""
         slurm_service.stop(self._slurmctld)
+        if self._accounting:
+            self._accounting.stop()
         slurm_service.stop(self._munged)
 
 

@@ -13,7 +13,12 @@ from pathlib import Path
 from springtide.batch.slurm_service import PATH, account
 from springtide.ports import Unavailable
 
-PACKAGES = {"munged": "munge"}
+PACKAGES = {
+    "mariadb-install-db": "mariadb-server",
+    "mariadbd": "mariadb-server",
+    "munged": "munge",
+    "sacctmgr": "slurm-client",
+}
 """Those of programs that are not called as their package is."""
 
 
@@ -47,7 +52,7 @@ def is_free(address: str, port: int) -> bool:
             if error.errno == errno.EADDRINUSE:
                 return False
             raise Unavailable(
-                f"nobody can listen on {address}, port {port}: {error.strerror}"
+                f"cannot listen on {address}, port {port}: {error.strerror}"
             ) from error
     return True
 
@@ -55,13 +60,15 @@ def is_free(address: str, port: int) -> bool:
 # Files
 
 
-def write(path: Path, text: str) -> None:
+def write(path: Path, text: str, *, mode: int = 0o644, user: str = "root") -> None:
     """Whole or not at all, also when the power fails; unchanged text is left alone."""
     if path.exists() and path.read_text() == text:
         return
+    owner = account(user)
     fresh = path.with_name(f".{path.name}.new")
     with fresh.open("w") as file:
-        os.fchmod(file.fileno(), 0o644)
+        os.fchmod(file.fileno(), mode)
+        os.fchown(file.fileno(), owner.pw_uid, owner.pw_gid)
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

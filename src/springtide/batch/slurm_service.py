@@ -10,8 +10,8 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from springtide.batch.slurm_text import error_text, last_errors
@@ -47,6 +47,8 @@ class Service:
     log: Path
     output: Path
     """Its standard output and error; the log, unless it writes that by itself."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Beside the search path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +124,8 @@ def _launch(service: Service, host: str, hosts: Path) -> None:
     try:
         # LAUNCH lets go of the pipe when it is done, so its errors are read to their end.
         done = subprocess.run(
-            [*spaces, *setup, *_as_user(service.user), *service.command],
-            env={"PATH": PATH, "LC_ALL": "C"},
+            [*spaces, *setup, *as_user(service.user), *service.command],
+            env={"PATH": PATH, "LC_ALL": "C", **service.environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -137,7 +139,7 @@ def _launch(service: Service, host: str, hosts: Path) -> None:
         raise Unavailable(f"cannot start {service.name}: {said}")
 
 
-def _as_user(user: str) -> tuple[str, ...]:
+def as_user(user: str) -> tuple[str, ...]:
     entry = account(user)
     return ("setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--init-groups", "--")
 

@@ -33,6 +33,9 @@ _REASON = re.compile(
     r"|(.*?)(?: (?:Comment|Extra|InstanceId|InstanceType|ReservationName)=|$))"
 )
 _PROGRAM = re.compile(r"^\w+: (?:error|fatal): ", re.IGNORECASE)
+_ERROR = re.compile(r"\b(?:error|fatal): |\[ERROR\] ", re.IGNORECASE)
+_STAMP = re.compile(r"^(?:\[[^\]]*\] |[\d-]+ +[\d:]+ \d+ (?:\[\w+\] )?)")
+"""What Slurm and MariaDB begin a line of their logs with."""
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.\S+)?")
 
 
@@ -182,9 +185,9 @@ def error_text(output: str) -> str:
 
 def last_errors(log: str, count: int = 3) -> str:
     """The last errors of a daemon's log, or else its last lines."""
-    lines = [re.sub(r"^\[[^\]]*\] ", "", line.strip()) for line in log.splitlines()]
-    errors = [line for line in lines if re.search(r"\b(?:error|fatal): ", line, re.IGNORECASE)]
-    return error_text("\n".join((errors or lines)[-count:]))
+    lines = [line.strip() for line in log.splitlines()]
+    errors = [line for line in lines if _ERROR.search(line)]
+    return error_text("\n".join(_STAMP.sub("", line) for line in (errors or lines)[-count:]))
 
 
 # Free text on its way to Slurm
