@@ -190,20 +190,24 @@ class Slurm:
 
     def _load(self, text: str, site: Site) -> str:
         """Have slurmctld run with this text, which is in place already; says what changed."""
-        control, loaded = self._control, self._control.loaded
+        control, loaded, place = self._control, self._control.loaded, self._place(site)
+        started = []
         if control.running and needs_restart(loaded, text):
             self._check_move(loaded, site)
-            control.start_others(control_host(self._cluster), site.control_address)
+            started = control.start_others(*place)
             control.stop_slurmctld()
-        ran = control.running
-        control.start(control_host(self._cluster), site.control_address, self._port)
+        started += control.start(*place, self._port)
         if loaded and loaded != text:
             self._checked(["scontrol", "reconfigure"])  # nodes reread it too
         control.loaded = text
         self._answers()
-        if not ran:
-            return "slurmctld started"
-        return "slurmctld reconfigured" if loaded != text else ""
+        changes = [f"{name} started" for name in started]
+        if loaded != text and "slurmctld" not in started:
+            changes.append("slurmctld reconfigured")
+        return ", ".join(changes)
+
+    def _place(self, site: Site) -> tuple[str, str]:
+        return control_host(self._cluster), site.control_address
 
     def _check_move(self, loaded: str, site: Site) -> None:
         """A port that is taken must not cost the slurmctld that runs on another."""
