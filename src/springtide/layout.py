@@ -46,6 +46,11 @@ class Layout:
         return self.state / "conf"
 
     @property
+    def include(self) -> Path:
+        """What an existing slurm.conf includes, if the cluster is attached to one."""
+        return self.conf / "springtide.conf"
+
+    @property
     def munge_key(self) -> Path:
         return self.state / "key" / "munge.key"
 
@@ -65,6 +70,11 @@ class Layout:
     def run(self) -> Path:
         """Process ids, and what the control processes were last started with."""
         return self.state / "run"
+
+    @property
+    def control(self) -> Path:
+        """What the control container was made from, if the cluster has one."""
+        return self.state / "control"
 
     @property
     def slurmctld(self) -> Path:
@@ -99,7 +109,7 @@ class Layout:
         return (
             *(self.socket, self.spool, self.programs, self.conf, self.munge_key.parent),
             *(self.munge_socket.parent, self.instances, self.log, self.run, self.slurmctld),
-            *(self.accounting, self.database, self.demo_shared),
+            *(self.accounting, self.database, self.control, self.demo_shared),
             self.state / f".{STORED_SPEC}.new",
             *(self.state / f"record.db-{suffix}" for suffix in ("journal", "shm", "wal")),
             *self._marks,

@@ -59,7 +59,10 @@ def destroy(
     _confirm(daemon, doomed, yes, yes_really)
     if not doomed.served:
         detached.start(daemon, daemon.stored_spec)
-    _operate(daemon, doomed)
+    from springtide.cli import controlled
+
+    with controlled.leaving(daemon.layout):
+        _operate(daemon, doomed)
     output.put(f"cluster {doomed.cluster} is gone: {render_left(daemon.layout)}")
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from springtide.cli.check import read_spec
 from springtide.cli.client import DISK_FULL, Away, Client
 from springtide.cli.endings import Complaint, cannot_write
 from springtide.cli.progress import looks
@@ -34,18 +35,33 @@ def start(daemon: Client, file: Path) -> None:
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         said = out.stat().st_size if out.exists() else 0
-        process = _spawn(file, out)
+        fell = _begin(file, out, said)
     except OSError as error:
         raise cannot_write(f"the log {out}", error) from error
     for _ in looks(START_S):
         if answers(daemon):
             return
-        if process.poll() is not None:
+        if fell():
             raise Complaint(f"the daemon did not start: {_last_words(out, said)}")
     raise Complaint(
-        f"the daemon (process {process.pid}) does not answer {START_S:.0f} s after its start; "
-        f"see {daemon.layout.log}"
+        f"the daemon does not answer {START_S:.0f} s after its start; see {daemon.layout.log}"
     )
+
+
+def _begin(file: Path, out: Path, said: int) -> Callable[[], bool]:
+    """Start it where the file wants it; answers how to see that it did not come up."""
+    from springtide.cli import controlled
+
+    spec = read_spec(file)
+    if spec.control == "here":
+        process = _spawn(file, out)
+        return lambda: process.poll() is not None
+    try:
+        controlled.have(spec)
+    except Complaint as complaint:
+        words = _words(out, said)
+        raise Complaint(f"{complaint}: {words}" if words else str(complaint)) from None
+    return controlled.fallen(spec, out, said)
 
 
 def _spawn(file: Path, out: Path) -> "subprocess.Popen[bytes]":
@@ -61,13 +77,19 @@ def _spawn(file: Path, out: Path) -> "subprocess.Popen[bytes]":
 
 
 def _last_words(out: Path, said: int) -> str:
+    return _words(out, said) or f"it ended without a word; see {out.parent}"
+
+
+def _words(out: Path, said: int) -> str:
+    if not out.exists():
+        return ""
     with out.open("rb") as stream:
         stream.seek(said)
         lines = stream.read().decode(errors="replace").strip().splitlines()
     words = "\n".join(line.removeprefix("tide: ") for line in lines[-LAST_LINES:])
     if DISK_FULL in words:
         words = f"{words}; make room in {out.parent.parent}"
-    return words or f"it ended without a word; see {out.parent}"
+    return words
 
 
 def stop(daemon: Client) -> None:

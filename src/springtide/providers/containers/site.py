@@ -59,13 +59,22 @@ def read_ground(directory: Path) -> Ground | None:
 def prepare(directory: Path, cluster: str, subnet: IPv4Network | None) -> Ground:
     """Make the bridge, or whatever part of it is missing."""
     with machine_lock():
-        used = [one for one in links.used() if one.link != links.bridge_name(cluster)]
-        ground = read_ground(directory)
-        if ground is None:
-            ground = _choose(cluster, subnet, used)
-            _write_ground(directory, ground)
-        refuse_other(ground, cluster, subnet)
-        _ensure_bridge(ground, used)
+        ground = claim(directory, cluster, subnet)
+        _ensure_bridge(ground)
+    return ground
+
+
+def claim(directory: Path, cluster: str, subnet: IPv4Network | None) -> Ground:
+    """The site on record, chosen now if it has not been; with the machine's lock held."""
+    own = links.bridge_name(cluster)
+    used = [one for one in links.used() if one.link != own]
+    ground = read_ground(directory)
+    if ground is None:
+        ground = _choose(cluster, subnet, used)
+        _write_ground(directory, ground)
+    refuse_other(ground, cluster, subnet)
+    if not links.exists(own):
+        refuse_subnet(ground.subnet, used)
     return ground
 
 
@@ -79,8 +88,7 @@ def remove(directory: Path, cluster: str) -> None:
             links.remove(port)
         if links.exists(ground.bridge):
             links.remove(ground.bridge)
-        if not links.bridges():
-            _restore_thresholds(ground.thresholds)
+        restore_thresholds(ground.thresholds)
         _record(directory).unlink()
 
 
@@ -131,22 +139,25 @@ def _overlapping(block: IPv4Network, used: Iterable[Used]) -> Used | None:
     return next((one for one in used if one.network.overlaps(block)), None)
 
 
-def _ensure_bridge(ground: Ground, used: Sequence[Used]) -> None:
-    name, address = ground.bridge, ground.control_address
-    if not links.exists(name):
-        refuse_subnet(ground.subnet, used)
-        mac = links.hardware_address(address)
-        remark = render_remark(ground.cluster, ground.thresholds)
-        links.change(
-            [
-                f"link add {name} address {mac} type bridge mcast_snooping 0",
-                f'link set {name} alias "{remark}"',
-            ]
-        )
-    links.change(
-        [f"address replace {address}/{ground.subnet.prefixlen} dev {name}", f"link set {name} up"]
-    )
-    _raise_thresholds()
+def _ensure_bridge(ground: Ground) -> None:
+    if not links.exists(ground.bridge):
+        links.change(render_bridge(ground))
+    address = f"{ground.control_address}/{ground.subnet.prefixlen}"
+    links.change([f"address replace {address} dev {ground.bridge}", f"link set {ground.bridge} up"])
+    raise_thresholds()
+
+
+def render_bridge(ground: Ground) -> list[str]:
+    """For `ip`: the bridge, without its address."""
+    mac = links.hardware_address(ground.control_address)
+    return [
+        f"link add {ground.bridge} address {mac} type bridge mcast_snooping 0",
+        render_alias(ground),
+    ]
+
+
+def render_alias(ground: Ground) -> str:
+    return f'link set {ground.bridge} alias "{render_remark(ground.cluster, ground.thresholds)}"'
 
 
 # The record
@@ -189,7 +200,7 @@ def _threshold(name: str) -> int:
     return int((NEIGHBOURS / name).read_text())
 
 
-def _raise_thresholds() -> None:
+def raise_thresholds() -> None:
     """A kernel that does not let us still runs small clusters."""
     with suppress(OSError):
         for name, needed in THRESHOLDS.items():
@@ -197,8 +208,10 @@ def _raise_thresholds() -> None:
                 (NEIGHBOURS / name).write_text(str(needed))
 
 
-def _restore_thresholds(former: Sequence[int]) -> None:
-    """Only what still is as we set it: the administrator may have chosen since."""
+def restore_thresholds(former: Sequence[int]) -> None:
+    """With the last bridge, and only what is as we set it: the admin may have chosen since."""
+    if links.bridges():
+        return
     with suppress(OSError):
         for (name, ours), value in zip(THRESHOLDS.items(), former, strict=False):
             if _threshold(name) == ours:
