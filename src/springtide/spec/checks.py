@@ -25,6 +25,9 @@ from springtide.spec.problems import folded
 from springtide.spec.rebuilds import check_rebuilds
 from springtide.spec.values import parse_number, shown
 
+PORTS = {"slurmctld": 6817, "slurmdbd": 6819}
+"""Of those that a file does not tell the port of."""
+
 
 def check(data: Data) -> list[Finding]:
     names = names_of(data)
@@ -37,6 +40,7 @@ def check(data: Data) -> list[Finding]:
         *_too_many_up(data, names),
         *_second_defaults(data),
         *_rendered_parameters(data),
+        *_shared_port(data),
         *_changed_host_image(data),
         *check_rebuilds(data, names),
         *_control_apart(data),
@@ -136,8 +140,10 @@ def _second_defaults(data: Data) -> Iterator[Finding]:
 
 
 def _rendered_parameters(data: Data) -> Iterator[Finding]:
-    parameters = section(section(data, "batch"), "parameters")
-    yield from _rendered(("batch", "parameters"), parameters, rendered.SLURM)
+    batch = section(data, "batch")
+    account = rendered.ACCOUNTING if batch.get("accounting") is not None else {}
+    reasons = {**rendered.SLURM, **account}
+    yield from _rendered(("batch", "parameters"), section(batch, "parameters"), reasons)
     for key, partition in readable(data, "partitions").items():
         loc = ("partitions", key, "parameters")
         yield from _rendered(loc, section(partition, "parameters"), rendered.PARTITION)
@@ -154,6 +160,16 @@ def _rendered(loc: Loc, parameters: Data, reasons: Mapping[str, str]) -> Iterato
             message = f"{key} and {written[name]} are the same parameter; give it once"
             yield Finding((*loc, key), message, KEY)
         written.setdefault(name, key)
+
+
+def _shared_port(data: Data) -> Iterator[Finding]:
+    batch = section(data, "batch")
+    if batch.get("accounting") is None:
+        return
+    port = parse_number(section(batch, "accounting").get("port") or PORTS["slurmdbd"])
+    if port is not None and port == parse_number(batch.get("port") or PORTS["slurmctld"]):
+        message = f"slurmctld and slurmdbd cannot both have port {port:g}; choose another for one"
+        yield Finding(("batch", "accounting"), message, KEY)
 
 
 # Where things run

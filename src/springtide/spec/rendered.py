@@ -39,6 +39,16 @@ SLURM: Mapping[str, str] = {
     "suspendtimeout": "set timing.stop instead",
 }
 
+_OWN_ACCOUNT = "it names the cluster's own slurmdbd"
+
+ACCOUNTING: Mapping[str, str] = {
+    "accountingstoragehost": f"{_OWN_ACCOUNT}; leave it out",
+    "accountingstoragepass": f"{_SOCKET}; leave it out",
+    "accountingstorageport": "set batch.accounting.port instead",
+    "accountingstoragetype": f"{_OWN_ACCOUNT}; leave it out, or batch.accounting to use another",
+}
+"""Only with batch.accounting; without it a cluster may use a slurmdbd that is there."""
+
 PARTITION: Mapping[str, str] = {
     "default": "set `default` of the partition instead",
     "nodes": "set `groups` of the partition instead",
