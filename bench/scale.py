@@ -7,7 +7,7 @@ left is ours: it must grow with the nodes, not with the jobs that want them.
 import asyncio
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +46,8 @@ class NoConfigurator:
     """Nodes of a fake cloud need nothing."""
 
     async def prepare(self, site: Site) -> None: ...
+
+    async def publish(self, site: Site, addresses: Mapping[str, str]) -> None: ...
 
     async def install(self) -> None: ...
 

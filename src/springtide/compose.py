@@ -1,8 +1,10 @@
 """The composition root: a spec becomes a daemon with real parts. Only `api.server` calls it."""
 
 import time
+from pathlib import Path
 
 from springtide.batch.slurm import Slurm
+from springtide.batch.slurm_conf import control_host
 from springtide.configure.programs import Programs
 from springtide.configure.slurm_node import SlurmNode
 from springtide.daemon import Daemon, DaemonError
@@ -21,21 +23,31 @@ from springtide.steps import Parts
 from springtide.store import open_sqlite
 
 
-def compose(spec: Cluster) -> Daemon:
-    """The daemon of a cluster on this machine, from its spec alone."""
+def compose(spec: Cluster, file: Path | None = None) -> Daemon:
+    """The daemon of a cluster on this machine, from its spec and, to be told, its file."""
     if not isinstance(spec.batch, SlurmSpec):
         raise DaemonError(f"batch.kind {spec.batch.kind} is for tests and simulation only")
     layout = Layout(spec.state)
+    parts = _parts(spec, Record(open_sqlite(layout.record), time.time))
+    if file is not None and file != layout.stored_spec:
+        parts.file = str(file)
+    return Daemon(parts, layout)
+
+
+def _parts(spec: Cluster, record: Record) -> Parts:
+    """All parts anew, over the record of before."""
+    assert isinstance(spec.batch, SlurmSpec)
+    layout = Layout(spec.state)
     home = _provider(spec.provider, spec, layout)
-    parts = Parts(
+    return Parts(
         spec=spec,
-        record=Record(open_sqlite(layout.record), time.time),
+        record=record,
         providers=_by_group(spec, home, layout),
         home=home,
         batch=Slurm(spec),
         configurator=_configurator(spec, spec.batch, layout),
+        remade=lambda other: _parts(other, record),
     )
-    return Daemon(parts, layout)
 
 
 def _by_group(spec: Cluster, home: Provider, layout: Layout) -> dict[str, Provider]:
@@ -86,6 +98,7 @@ def _configurator(spec: Cluster, batch: SlurmSpec, layout: Layout) -> SlurmNode:
         conf=layout.conf,
         key=layout.munge_key,
         socket=layout.munge_socket,
+        control=control_host(spec),
         mounts=spec.provider.mounts if isinstance(spec.provider, ContainersSpec) else (),
         user=batch.user,
         programs=programs,

@@ -8,17 +8,17 @@ import fcntl
 import os
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from springtide import decide
-from springtide.engine import Engine, Refused
+from springtide.engine import Engine
 from springtide.gather import Gather
 from springtide.layout import Layout
 from springtide.model import Kind, NodeState, Operation, OperationState, Request
 from springtide.nodeset import fold
+from springtide.people import People
 from springtide.ports import Unavailable
 from springtide.prologs import Prologs
 from springtide.spec import Cluster, UnknownNodes
@@ -32,17 +32,6 @@ SPOOL_S = 1.0
 
 class DaemonError(Exception):
     """The daemon cannot start; the text says why and what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What became of a request by hand."""
-
-    operations: tuple[Operation, ...] = ()
-    asked: tuple[str, ...] = ()
-    """Nodes that the batch system was asked for; its programs call us in turn."""
-    settled: tuple[str, ...] = ()
-    """Nodes that were so already."""
 
 
 class Chores:
@@ -69,7 +58,8 @@ class Daemon:
         self.parts = parts
         self.layout = layout
         self.engine = Engine(parts, self._ended)
-        self.prologs = Prologs(parts.record, parts.batch)
+        self.people = People(parts, self.engine)
+        self.prologs = Prologs(parts.record, lambda: parts.batch)
         self._gather = Gather(parts.spec.timing.gather, self._submit)
         self._chores = Chores()
         self.destroyed = asyncio.Event()
@@ -104,19 +94,21 @@ class Daemon:
 
     # --- asked by the batch system -------------------------------------------------
 
-    async def receive(self, request: Request) -> None:
+    async def receive(self, request: Request) -> Sequence[str]:
         """A call of one of Slurm's programs: on disk when this returns, done soon after.
 
-        Names that left the cluster file must not keep it from the others.
+        Names that left the cluster file must not keep it from the others; they are answered.
         """
-        ours = [name for name in request.nodes if name in self.parts.record.nodes]
-        self._deployed(() if ours else request.nodes)
-        if len(ours) < len(request.nodes):
-            strange = [name for name in request.nodes if name not in self.parts.record.nodes]
+        known = self.parts.record.nodes
+        ours = [name for name in request.nodes if name in known]
+        strange = [name for name in request.nodes if name not in known]
+        self.people.deployed(() if ours else request.nodes)
+        if strange:
             await self.parts.record.note("unknown nodes passed over", detail=fold(strange))
-        known = replace(request, nodes=tuple(ours))
-        if await self.parts.record.store.receive(known):
-            self._gather.add(known)
+        kept = replace(request, nodes=tuple(ours))
+        if await self.parts.record.store.receive(kept):
+            self._gather.add(kept)
+        return strange
 
     async def _submit(self, program: str, requests: Sequence[Request]) -> None:
         names = dict.fromkeys(name for request in requests for name in request.nodes)
@@ -125,8 +117,24 @@ class Daemon:
         ids = [request.id for request in requests]
         if program == "resume-fail":
             self._chores.start(self._resume_failed(tuple(names)))
-        kind = Kind.RESUME if program in ("resume", "reboot") else Kind.SUSPEND
+        if program == "reboot":
+            await self._rebooted(names, why, ids)
+            return
+        kind = Kind.RESUME if program == "resume" else Kind.SUSPEND
         await self.engine.submit(kind, names, asked_by="batch", reason=why, requests=ids)
+
+    async def _rebooted(self, names: Iterable[str], why: str, ids: Sequence[str]) -> None:
+        """The batch system has drained nodes and waits for them to boot.
+
+        Those that a rebuild of ours had rebooted are in good hands; those that are off start.
+        """
+        rest = [name for name in names if name not in self.engine.at(Kind.REBUILD)]
+        up = [node.name for node in self.parts.record.of(rest, NodeState.READY)]
+        off = [name for name in rest if name not in up]
+        submit = partial(self.engine.submit, asked_by="batch", reason=why)
+        if off:
+            await submit(Kind.RESUME, off)
+        await submit(Kind.REBUILD, up, requests=ids, options={"via": "batch"})
 
     async def _resume_failed(self, names: tuple[str, ...]) -> None:
         """Slurm lost patience: without this the nodes would stay down for ever."""
@@ -161,63 +169,6 @@ class Daemon:
                 self.parts.record.complain("spooled request kept", reason(error))
             return
         spool.remove(path)
-
-    # --- asked by people -----------------------------------------------------------
-
-    async def resume(self, names: Iterable[str], by: str) -> Answer:
-        """Have nodes up, through the batch system where it believes them to be off."""
-        wanted = self._deployed(names)
-        nodes = self.parts.record.of(wanted)
-        how = decide.resume_by_hand(nodes, await self.parts.batch.nodes(wanted))
-        return await self._by_hand(Kind.RESUME, how, by)
-
-    async def suspend(self, names: Iterable[str], by: str) -> Answer:
-        """Have nodes gone, through the batch system where jobs may run on them."""
-        wanted = self._deployed(names)
-        nodes = self.parts.record.of(wanted)
-        how = decide.suspend_by_hand(nodes, await self.parts.batch.nodes(wanted))
-        return await self._by_hand(Kind.SUSPEND, how, by)
-
-    def _deployed(self, names: Iterable[str]) -> tuple[str, ...]:
-        if self.parts.site is None:
-            raise Unavailable(f"{self.spec.cluster} is not deployed yet; run `tide deploy` first")
-        return self.spec.require(names)
-
-    async def _by_hand(self, kind: Kind, how: decide.ByHand, by: str) -> Answer:
-        ask = self.parts.batch.power_up if kind is Kind.RESUME else self.parts.batch.power_down
-        if how.through_batch:
-            await ask(how.through_batch)
-            told = dict.fromkeys(how.through_batch, f"by {by}")
-            await self.parts.record.note(f"{kind} asked of the batch system", nodes=told)
-        operations: Sequence[Operation] = ()
-        if how.direct:
-            operations = await self.engine.submit(kind, how.direct, asked_by=by)
-        return Answer(tuple(operations), how.through_batch, how.settled)
-
-    async def deploy(self, by: str) -> Answer:
-        """The site, the batch system, and the nodes that are always up."""
-        if strays := [name for name in self._up() if name not in self.spec.node_group]:
-            raise Refused(
-                f"{fold(strays)} left the cluster file but is still up, and its jobs would be "
-                "lost; put it back into the file, deploy, `tide suspend` it, then take it out"
-            )
-        names = self.spec.always_up
-        return Answer(tuple(await self.engine.submit(Kind.DEPLOY, names, asked_by=by)))
-
-    async def destroy(self, by: str) -> Answer:
-        """Everything that carries the cluster's tag."""
-        names = self.spec.managed
-        return Answer(tuple(await self.engine.submit(Kind.DESTROY, names, asked_by=by)))
-
-    def _up(self) -> list[str]:
-        nodes = self.parts.record.nodes.values()
-        return [node.name for node in nodes if node.state is not NodeState.OFF]
-
-    def plan(self, kind: Kind, names: Iterable[str]) -> tuple[str, ...]:
-        """The nodes that an operation would be about."""
-        if kind is Kind.DEPLOY:
-            return self.spec.always_up
-        return self.spec.managed if kind is Kind.DESTROY else self.spec.require(names)
 
 
 @asynccontextmanager

@@ -9,9 +9,12 @@ import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from springtide import decide
 from springtide.model import (
+    DRAINS,
+    IN_ROUNDS,
     SITE,
     STARTS_NODES,
     Kind,
@@ -37,6 +40,10 @@ class Stopped(Exception):
     """The operation goes no further, for the reason given."""
 
 
+class Cancelled(Stopped):
+    """Somebody wanted it to end."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """How an operation ends, and why if not well."""
@@ -54,11 +61,19 @@ class Run:
     task: asyncio.Task[None] | None = None
     rescues: list[asyncio.Task[None]] = field(default_factory=list)
     cancelled_by: str | None = None
+    last_round_for: str | None = None
+    """Who wants it to end with this round."""
 
     @property
     def began(self) -> bool:
         """Before that it has touched nothing, and its nodes may be another's."""
         return self.operation.state is OperationState.RUNNING
+
+    @property
+    def has_touched(self) -> bool:
+        """Whether nodes in service have lost what they had: then there is no way back."""
+        drains = self.operation.step is Step.DRAIN
+        return self.began and self.operation.kind not in STARTS_NODES and not drains
 
 
 class Engine:
@@ -100,8 +115,10 @@ class Engine:
         asked_by: str,
         reason: str = "",
         requests: Iterable[str] = (),
+        options: Mapping[str, Any] | None = None,
     ) -> Sequence[Operation]:
         """Open operations for the nodes: one for those that are free, one behind each holder."""
+        answered = tuple(requests)
         async with self._opening:
             if self._destroyed:
                 raise Refused("the cluster is destroyed")
@@ -110,21 +127,22 @@ class Engine:
                     0,
                     kind,
                     tuple(part),
+                    options=options or {},
                     asked_by=asked_by,
                     reason=reason,
                     created_at=self._record.now(),
                 )
-                for part in self._parted(kind, nodes)
+                for part in self._parted(kind, nodes, bool(answered))
             ]
-            opened = await self._store.open(wanted, requests)
+            opened = await self._store.open(wanted, answered)
             for operation in opened:
                 self._begin(operation)
         return opened
 
-    def _parted(self, kind: Kind, nodes: Iterable[str]) -> list[list[str]]:
-        """A busy node must not hold up free ones; an operation on the site stays whole."""
+    def _parted(self, kind: Kind, nodes: Iterable[str], by_batch: bool) -> list[list[str]]:
+        """A busy node must not hold up free ones; what people ask of many nodes stays whole."""
         names = list(nodes)
-        if kind not in (Kind.RESUME, Kind.SUSPEND):
+        if kind not in (Kind.RESUME, Kind.SUSPEND) and not by_batch:
             return [names]
         parts: dict[int | None, list[str]] = defaultdict(list)
         for name in names:
@@ -136,11 +154,25 @@ class Engine:
         run = self._runs.get(id)
         if run is None or run.task is None or run.operation.verdict:
             raise Refused(f"operation {id} is not running")
-        if run.began and run.operation.kind not in STARTS_NODES:
-            raise Refused(f"operation {id} has begun to delete; let it end, then resume its nodes")
+        if run.has_touched:
+            self._cancel_later(run, by)
+            return
         run.cancelled_by = by
         run.task.cancel()
         await run.ended.wait()
+
+    def _cancel_later(self, run: Run, by: str) -> None:
+        """Nodes that are between two instances must come to an end; further ones are spared."""
+        id = run.operation.id
+        if run.operation.kind not in IN_ROUNDS:
+            raise Refused(f"operation {id} has begun to delete; let it end, then resume its nodes")
+        run.last_round_for = by
+
+    def at(self, *kinds: Kind) -> frozenset[str]:
+        """The nodes that unfinished operations of these kinds are about."""
+        runs = self._runs.values()
+        found = (run.operation.left for run in runs if run.operation.kind in kinds)
+        return frozenset(name for names in found for name in names)
 
     async def wait(self, id: int) -> Operation | None:
         """The operation once it has ended."""
@@ -203,6 +235,8 @@ class Engine:
                 raise
         except StoreError:
             raise
+        except Cancelled as error:
+            return Verdict(OperationState.CANCELLED, str(error))
         except (Stopped, SiteError, Unavailable, CloudError) as error:
             return Verdict(OperationState.FAILED, str(error))
         except Exception as error:
@@ -213,7 +247,7 @@ class Engine:
     async def _judge(self, run: Run, verdict: Verdict) -> None:
         """With an operation that ends early all its nodes fall, if they were its own."""
         operation = run.operation
-        lost = operation.standing if verdict.reason and run.began else ()
+        lost = operation.left if verdict.reason and run.began else ()
         judged = replace(
             operation,
             verdict=verdict.state,
@@ -230,7 +264,7 @@ class Engine:
         await asyncio.gather(*run.rescues, return_exceptions=True)
         run.rescues.clear()
         operation = run.operation
-        if not (operation.fallen and run.began and operation.kind in STARTS_NODES):
+        if not (operation.fallen and run.began and operation.kind in STARTS_NODES | DRAINS):
             return
         try:
             await rescue(self._work(run), dict(operation.fallen))
@@ -276,18 +310,25 @@ class Engine:
         elif operation.fallen:
             self._rescue(run, dict(operation.fallen))
         while step := run.operation.step:
-            fallen = await self._steps[step](self._work(run))
-            done = replace(
-                run.operation,
-                next_step=run.operation.next_step + 1,
-                fallen={**run.operation.fallen, **fallen},
-            )
+            work = self._work(run)
+            fallen = await self._steps[step](work)
+            before, done = run.operation, run.operation.past(fallen, work.later)
             await self._save(run, done, "step done", step.value)
             self._rescue(run, fallen)
+            if done.next_step < before.next_step:
+                await self._between_rounds(run, before)
+
+    async def _between_rounds(self, run: Run, before: Operation) -> None:
+        """One after which nobody came back is the last: what broke it would break the rest too."""
+        if run.last_round_for:
+            raise Cancelled(f"cancelled by {run.last_round_for}")
+        if not set(before.round) - run.operation.fallen.keys():
+            raise Stopped("none of a whole batch came back, so no further one was begun")
+        await asyncio.sleep(run.operation.options.get("pause") or 0)
 
     def _rescue(self, run: Run, fallen: Fallen) -> None:
         """Clean up after nodes that fell out, beside the steps of those that stand."""
-        if fallen and run.operation.kind in STARTS_NODES:
+        if fallen and run.operation.kind in STARTS_NODES | DRAINS:
             work = self._work(run)
             run.rescues.append(asyncio.create_task(rescue(work, fallen)))
 
@@ -306,7 +347,7 @@ class Engine:
         run.operation = operation
 
     def _work(self, run: Run) -> Work:
-        return Work(self._parts, run.operation, run.operation.standing)
+        return Work(self._parts, run.operation, run.operation.round)
 
 
 def _outcome(operation: Operation) -> OperationState:

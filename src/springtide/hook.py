@@ -78,9 +78,13 @@ def hand_over(
         "resume_file": resume_file(environ.get("SLURM_RESUME_FILE")),
     }
     try:
-        post(settings["socket"], program, message, HAND_OVER_S)
+        answer = post(settings["socket"], program, message, HAND_OVER_S)
     except Away:
         spool(settings["spool"], program, message)
+        return 0
+    unknown = answer.partition(b'"unknown":"')[2].partition(b'"')[0].decode("utf-8", "replace")
+    if unknown:
+        return complain(f"{program}: {unknown} passed over: not in the cluster file", 1)
     return 0
 
 

@@ -3,7 +3,7 @@
 Every layer may import this module; it imports nothing of ours and does no I/O.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -63,6 +63,7 @@ TRANSITIONS: Mapping[NodeState, frozenset[NodeState]] = {
         {
             _S.READY,  # given back to service
             _S.DELETING,  # drained
+            _S.REQUESTED,  # drained, and started afresh in place: its instance stays
             _S.FAILED,  # its instance died while it drained
         }
     ),
@@ -113,6 +114,8 @@ class Node:
     image: str | None = None
     reason: str = ""
     changed_at: float = 0.0
+    rebuilds: int = 0
+    """How often it got a fresh instance while it was in service."""
 
     def to(self, state: NodeState, **changes: Any) -> "Move":
         """The move of this node to `state`, with other changes to its record."""
@@ -133,6 +136,7 @@ class Step(StrEnum):
     """Every step there is, in the one canonical order."""
 
     PREPARE_SITE = "prepare site"
+    DRAIN = "drain, wait drained"
     DELETE_INSTANCES = "delete instances"
     CREATE_INSTANCES = "create instances"
     WAIT_REACHABLE = "wait reachable"
@@ -140,6 +144,8 @@ class Step(StrEnum):
     CONFIGURE_SOFTWARE = "configure software"
     WRITE_BATCH_CONFIG = "write batch config, reload"
     WAIT_REGISTERED = "wait registered"
+    UNDRAIN = "undrain"
+    STOP_BATCH = "stop batch system"
     REMOVE_SITE = "remove site"
 
 
@@ -149,6 +155,11 @@ class Kind(StrEnum):
     DEPLOY = "deploy"
     RESUME = "resume"
     SUSPEND = "suspend"
+    ENLARGE = "enlarge"
+    SHRINK = "shrink"
+    REBUILD = "rebuild"
+    UPDATE = "update"
+    STOP = "stop"
     DESTROY = "destroy"
 
 
@@ -171,8 +182,44 @@ PLANS: Mapping[Kind, tuple[Step, ...]] = {
         Step.DELETE_INSTANCES,
         Step.REFRESH_INVENTORY,
     ),
+    Kind.ENLARGE: (
+        Step.CREATE_INSTANCES,
+        Step.WAIT_REACHABLE,
+        Step.REFRESH_INVENTORY,
+        Step.CONFIGURE_SOFTWARE,
+        Step.WRITE_BATCH_CONFIG,
+        Step.WAIT_REGISTERED,
+    ),
+    Kind.SHRINK: (
+        Step.DRAIN,
+        Step.DELETE_INSTANCES,
+        Step.REFRESH_INVENTORY,
+        Step.WRITE_BATCH_CONFIG,
+    ),
+    Kind.REBUILD: (
+        Step.DRAIN,
+        Step.DELETE_INSTANCES,
+        Step.CREATE_INSTANCES,
+        Step.REFRESH_INVENTORY,
+        Step.WAIT_REGISTERED,
+        Step.UNDRAIN,
+    ),
+    Kind.UPDATE: (
+        Step.DRAIN,
+        Step.CONFIGURE_SOFTWARE,
+        Step.WRITE_BATCH_CONFIG,
+        Step.WAIT_REGISTERED,
+        Step.UNDRAIN,
+    ),
+    Kind.STOP: (
+        Step.DRAIN,
+        Step.DELETE_INSTANCES,
+        Step.REFRESH_INVENTORY,
+        Step.STOP_BATCH,
+    ),
     Kind.DESTROY: (
         Step.DELETE_INSTANCES,
+        Step.STOP_BATCH,
         Step.REMOVE_SITE,
     ),
 }
@@ -181,10 +228,16 @@ PLANS: Mapping[Kind, tuple[Step, ...]] = {
 SITE = "@site"
 """The lease of operations that change the site; no node can be called so."""
 
-CHANGES_SITE = frozenset({Kind.DEPLOY, Kind.DESTROY})
+CHANGES_SITE = frozenset({Kind.DEPLOY, Kind.STOP, Kind.DESTROY})
 
-STARTS_NODES = frozenset({Kind.DEPLOY, Kind.RESUME})
-"""Operations whose fallen nodes are given back to the batch system and cleaned up."""
+STARTS_NODES = frozenset({Kind.DEPLOY, Kind.RESUME, Kind.ENLARGE})
+"""Operations that bring up nodes which nobody had."""
+
+IN_ROUNDS = frozenset({Kind.REBUILD, Kind.UPDATE})
+"""Operations that take nodes in batches, those first that have no jobs."""
+
+DRAINS = frozenset(kind for kind, plan in PLANS.items() if Step.DRAIN in plan)
+"""Operations that take nodes out of service first, and give back those that fall out."""
 
 
 class OperationState(StrEnum):
@@ -212,6 +265,12 @@ class Operation:
     state: OperationState = OperationState.QUEUED
     next_step: int = 0
     fallen: Mapping[str, str] = field(default_factory=dict)
+    done: tuple[str, ...] = ()
+    """Nodes that went through all steps in an earlier round."""
+    later: tuple[str, ...] = ()
+    """Nodes that this round goes on without."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """How it was asked for: `batch`, `pause`, `image`, `via`, `limit`, `now`."""
     verdict: OperationState | None = None
     """How it will end: on disk before the cleaning up, which may take long."""
     asked_by: str = ""
@@ -236,6 +295,27 @@ class Operation:
     def standing(self) -> tuple[str, ...]:
         """The nodes that have not fallen out."""
         return tuple(name for name in self.nodes if name not in self.fallen)
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """The nodes that stand and have not gone through all steps yet."""
+        done = frozenset(self.done)
+        return tuple(name for name in self.standing if name not in done)
+
+    @property
+    def round(self) -> tuple[str, ...]:
+        """The nodes that take the steps now."""
+        later = frozenset(self.later)
+        return tuple(name for name in self.left if name not in later)
+
+    def past(self, fallen: Mapping[str, str], later: Iterable[str]) -> "Operation":
+        """It after its step; after the last one, at the first of its next round if there is one."""
+        after = replace(self, fallen={**self.fallen, **fallen}, next_step=self.next_step + 1)
+        after = replace(after, later=tuple(dict.fromkeys((*self.later, *later))))
+        if after.step is not None or not after.later:
+            return after
+        again = replace(after, done=(*after.done, *after.round), later=())
+        return replace(again, next_step=0) if again.left else again
 
 
 @dataclass(frozen=True, slots=True)

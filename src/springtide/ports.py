@@ -76,6 +76,8 @@ class Instance:
     flavor: str | None = None
     zone: str | None = None
     created_at: float = 0.0
+    booted_at: float = 0.0
+    """Its last start; `created_at` if it was never rebooted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,13 @@ class Provider(Protocol):
 
     async def delete(self, instances: Sequence[Instance]) -> Mapping[str, CloudError]:
         """Ask for their removal; answers only those refused, by id. Gone already is fine."""
+        ...
+
+    async def reboot(self, launches: Sequence[Launch]) -> Mapping[str, Instance | CloudError]:
+        """Start existing instances afresh in place, with this user data, an answer for each node.
+
+        Id, address, generation and image stay. Twice is a second reboot.
+        """
         ...
 
     async def close(self) -> None:
@@ -142,6 +151,16 @@ class BatchNode:
     address: str | None = None
     reason: str = ""
     boot_at: float | None = None
+    busy: bool = False
+    """It has jobs, or they are being cleaned up after."""
+    drained: bool = False
+    """It takes no new jobs, by somebody's wish."""
+    owner: str | None = None
+    """Whose wish that was: OURS, or a person."""
+
+
+OURS = "springtide"
+"""The owner of what our operations drain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +213,40 @@ class BatchSystem(Protocol):
         """Have the batch system let these nodes go once their jobs have ended."""
         ...
 
+    async def drain(self, nodes: Iterable[str], reason: str, by: str = OURS) -> None:
+        """Have these nodes take no new jobs; those that somebody drained already stay theirs."""
+        ...
+
+    async def undrain(self, nodes: Iterable[str], by: str | None = OURS) -> None:
+        """Back to service, but only what this owner drained; None is whoever did."""
+        ...
+
+    async def reboot(self, nodes: Iterable[str], reason: str) -> None:
+        """Have the batch system reboot these nodes when their jobs have ended, and resume them."""
+        ...
+
+    async def expect(self, nodes: Iterable[str]) -> None:
+        """These nodes start afresh: they count as registered only when heard from again.
+
+        Drains stay whose they are.
+        """
+        ...
+
+    async def fail(self, nodes: Iterable[str], reason: str) -> None:
+        """Out of service, for all to see why, until heard from again."""
+        ...
+
+    async def submit_rebuilds(self, nodes: Iterable[str], command: str | None) -> Mapping[str, str]:
+        """One job for each node, ahead of all others, that reboots it; answers their ids.
+
+        With a command the jobs run that instead of a reboot.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Start no more jobs, until the batch system is started again."""
+        ...
+
     async def tell(self, job: str, text: str) -> None:
         """Say something to the job's owner."""
         ...
@@ -215,6 +268,10 @@ class Configurator(Protocol):
 
     async def prepare(self, site: Site) -> None:
         """Make the keys that nodes need at boot; twice changes nothing."""
+        ...
+
+    async def publish(self, site: Site, addresses: Mapping[str, str]) -> None:
+        """Make these names, and no others, known to every node."""
         ...
 
     async def install(self) -> None:

@@ -7,7 +7,7 @@ waiting has become pointless: the job is gone, or was put back into the queue.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from springtide.model import Node, NodeState
@@ -35,7 +35,7 @@ class Waiter:
 class Prologs:
     """All prologs that wait."""
 
-    def __init__(self, record: Record, batch: BatchSystem) -> None:
+    def __init__(self, record: Record, batch: Callable[[], BatchSystem]) -> None:
         self._record = record
         self._batch = batch
         self._by_node: dict[str, set[Waiter]] = defaultdict(set)
@@ -103,8 +103,8 @@ class Prologs:
     async def _look_once(self) -> None:
         """Jobs first: a node that registers after its job has gone changes nothing."""
         waiting = tuple(self._waiters)
-        configuring = {job.id for job in await self._batch.jobs() if job.configuring}
-        nodes = await self._batch.nodes(frozenset().union(*(w.missing for w in waiting)))
+        configuring = {job.id for job in await self._batch().jobs() if job.configuring}
+        nodes = await self._batch().nodes(frozenset().union(*(w.missing for w in waiting)))
         registered = {name for name, node in nodes.items() if node.registered}
         for waiter in waiting:
             if waiter.job not in configuring:

@@ -46,6 +46,14 @@ class Record:
         await self.store.define(defined)
         self.nodes = dict(await self.store.nodes())
 
+    async def define(self, nodes: Iterable[Node]) -> None:
+        """Give further nodes a record; those that have one keep all but their group."""
+        defined = list(nodes)
+        await self.store.define(defined)
+        for node in defined:
+            known = self.nodes.get(node.name)
+            self.nodes[node.name] = replace(known, group=node.group) if known else node
+
     def of(self, names: Iterable[str], *states: NodeState) -> list[Node]:
         """The records of these nodes that are in one of the states (any, if none is named)."""
         found = [self.nodes[name] for name in names if name in self.nodes]

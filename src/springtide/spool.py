@@ -42,7 +42,13 @@ def parse_request(program: str, message: Mapping[str, Any]) -> Request:
         names = expand(nodes)
     except NodeNameError as error:
         raise BadRequest(str(error)) from error
-    return Request(id, program, tuple(names), at, _jobs(message))
+    return Request(id, _meant(program, message), tuple(names), at, _jobs(message))
+
+
+def _meant(program: str, message: Mapping[str, Any]) -> str:
+    """For a job that asked for a reboot Slurm calls ResumeProgram, with the job and no file."""
+    by_job = isinstance(message.get("job"), str) and not message.get("resume_file")
+    return "reboot" if program == "resume" and by_job else program
 
 
 def _time(value: object) -> float:

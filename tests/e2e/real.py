@@ -242,7 +242,8 @@ def cluster(text: str, *, deployed: bool = True) -> Iterator[RealCluster]:
         raise
     finally:
         real.sweep()
-    assert real.left_behind() == []
+    left = real.left_behind()
+    assert left == [], left
     assert not root.exists()
 
 

@@ -119,13 +119,19 @@ def test_an_admin_powers_a_node_up_and_down_with_slurms_own_command(real: RealCl
     real.all_off("tx-040")
 
 
-def test_a_reboot_asked_of_slurm_brings_a_fresh_instance(real: RealCluster) -> None:
+@pytest.mark.accepts("E13", "E12")
+def test_a_reboot_asked_of_slurm_with_the_same_image_is_a_real_reboot(real: RealCluster) -> None:
     real.slurm("scontrol", "update", "nodename=tx-090", "state=power_up")
     until(lambda: real.states("tx-090") == {"ready"})
-    before = real.record("tx-090")["tx-090"]["generation"]
+    before, boot = real.record("tx-090")["tx-090"], real.node("tx-090")["BootTime"]
     real.slurm("scontrol", "reboot", "ASAP", "nextstate=resume", "tx-090")
-    until(lambda: real.record("tx-090")["tx-090"]["generation"] == before + 1)
+    until(lambda: real.node("tx-090")["BootTime"] > boot)
     until(lambda: real.node("tx-090")["State"] == "IDLE+CLOUD")
+    until(lambda: real.states("tx-090") == {"ready"})
+    after = real.record("tx-090")["tx-090"]
+    for same in ("instance", "image", "address", "generation"):
+        assert after[same] == before[same]
+    assert "instance rebooted" in [e["what"] for e in real.events(node="tx-090")]
     real.finished(real.sbatch("hostname", "-w", "tx-090"))
 
 

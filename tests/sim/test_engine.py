@@ -265,7 +265,7 @@ async def test_while_the_batch_system_is_away_operations_wait_for_it(tmp_path: P
         world.batch.unavailable = True
         await asyncio.sleep(30)
         with pytest.raises(Unavailable):
-            await daemon.resume(["c1"], "alice")
+            await daemon.people.resume(["c1"], "alice")
         world.batch.unavailable = False
         await until(lambda: job.state == "COMPLETED")
     assert job.requeues == 0
@@ -274,14 +274,14 @@ async def test_while_the_batch_system_is_away_operations_wait_for_it(tmp_path: P
 async def test_by_hand_nodes_go_through_the_batch_system(tmp_path: Path) -> None:
     world = World(tmp_path, timing=Timing(idle_s=9999))
     async with world.living(Life()) as daemon:
-        answer = await daemon.resume(["c1", "c2"], "alice")
+        answer = await daemon.people.resume(["c1", "c2"], "alice")
         assert answer.asked == ("c1", "c2")
         assert answer.operations == ()
         await until(lambda: states(world)["c1"] is NodeState.READY)
-        assert (await daemon.resume(["c1"], "alice")).settled == ("c1",)
+        assert (await daemon.people.resume(["c1"], "alice")).settled == ("c1",)
         job = world.batch.submit(2, 30)
         await until(lambda: job.state == "RUNNING")
-        await daemon.suspend(["c1", "c2", "c3"], "alice")
+        await daemon.people.suspend(["c1", "c2", "c3"], "alice")
         await until(lambda: set(states(world).values()) == {NodeState.OFF})
         assert job.state == "COMPLETED"
     assert world.batch.killed_jobs == {}

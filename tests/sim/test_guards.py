@@ -133,8 +133,8 @@ async def test_a_deploy_is_refused_while_nodes_that_left_the_file_are_up(tmp_pat
         await daemon.engine.wait(up.id)
     world.spec = parse(SPEC.format(nodes=2, lock="10m"), "sim.yaml")
     async with world.living(Life()) as daemon:
-        with pytest.raises(Refused, match="c3 left the cluster file but is still up"):
-            await daemon.deploy("alice")
+        with pytest.raises(Refused, match="c3 left the cluster file while no daemon ran"):
+            await daemon.people.deploy("alice")
 
 
 async def test_a_ready_node_whose_instance_died_is_made_again_when_asked_for(
@@ -146,7 +146,7 @@ async def test_a_ready_node_whose_instance_died_is_made_again_when_asked_for(
         await daemon.engine.wait(up.id)
         world.cloud.die(world.cloud.alive()[0].id)
         await asyncio.sleep(30)
-        answer = await daemon.resume(["c1"], "alice")
+        answer = await daemon.people.resume(["c1"], "alice")
         assert answer.settled == ()
         await daemon.engine.idle()
         assert states(world)["c1"] is NodeState.READY
@@ -162,7 +162,7 @@ async def test_a_node_that_slurm_powers_down_while_it_boots_is_let_go_at_once(
         await world.batch.power_up(["c1"])
         await until(lambda: states(world)["c1"] is NodeState.JOINING)
         began = asyncio.get_running_loop().time()
-        await daemon.suspend(["c1"], "alice")
+        await daemon.people.suspend(["c1"], "alice")
         await until(lambda: states(world)["c1"] is NodeState.OFF)
         assert asyncio.get_running_loop().time() - began < 45
         await until(lambda: not world.cloud.alive())

@@ -6,7 +6,7 @@ its tasks ever runs again and nothing it holds can reach the world.
 
 import asyncio
 import collections.abc
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -111,6 +111,8 @@ class SimConfigurator:
     """Nodes of a fake cloud need nothing."""
 
     async def prepare(self, site: Site) -> None: ...
+
+    async def publish(self, site: Site, addresses: Mapping[str, str]) -> None: ...
 
     async def install(self) -> None: ...
 

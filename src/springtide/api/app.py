@@ -12,23 +12,25 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from springtide import decide
-from springtide.api import shapes
-from springtide.api.peers import Peer, is_batch, may_change, peer_of
-from springtide.daemon import Answer, Daemon
+from springtide.api import change, shapes
+from springtide.api.asked import (
+    body_of,
+    daemon_of,
+    expanded,
+    operation_id,
+    parse_kind,
+    parse_options,
+)
+from springtide.api.peers import is_batch, peer_of
+from springtide.daemon import Daemon
 from springtide.engine import Refused
-from springtide.model import PLANS, Kind
-from springtide.nodeset import NodeNameError, expand
+from springtide.nodeset import NodeNameError, fold
 from springtide.ports import BatchNode, CloudError, Instance, StoreError, Unavailable
-from springtide.spec import UnknownNodes
+from springtide.spec import SpecError, UnknownNodes
 from springtide.spool import BadRequest, parse_request
 
-MAX_BODY = 80 << 20
 MAX_ROWS = 100_000
 """Of one answer about the past."""
-MAX_ID = 2**63 - 1
-"""The record counts in 64 bits."""
-STRANGERS = 1000
-"""So many names beyond the cluster's own are read, so that they can be told from its own."""
 EVERYTHING = 1 << 40
 PATIENCE_S = 2.0
 """A status need not wait as long as Slurm's commands wait for a dead slurmctld."""
@@ -42,9 +44,12 @@ def create_app(daemon: Daemon) -> Starlette:
         Route("/status", status),
         Route("/nodes", nodes),
         Route("/operations", operations),
-        Route("/operations", operate, methods=["POST"]),
+        Route("/operations", change.operate, methods=["POST"]),
         Route("/operations/{id}", operation),
-        Route("/operations/{id}/cancel", cancel, methods=["POST"]),
+        Route("/operations/{id}/cancel", change.cancel, methods=["POST"]),
+        Route("/drain", change.drain, methods=["POST"]),
+        Route("/undrain", change.undrain, methods=["POST"]),
+        Route("/apply", change.apply, methods=["POST"]),
         Route("/events", events),
         Route("/plan", plan),
         Route("/hook/prolog", prolog, methods=["POST"]),
@@ -53,7 +58,9 @@ def create_app(daemon: Daemon) -> Starlette:
     errors: Mapping[Any, Callable[[Request, Exception], Awaitable[Response]]] = {
         BadRequest: _complaint(400),
         NodeNameError: _complaint(400),
+        SpecError: _complaint(400),
         UnknownNodes: _complaint(404),
+        CloudError: _complaint(503),
         Unavailable: _complaint(503),
         StoreError: _complaint(503),
         Refused: _complaint(409),
@@ -76,43 +83,11 @@ async def _http_complaint(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": error.detail}, error.status_code)
 
 
-def _daemon(request: Request) -> Daemon:
-    daemon = request.app.state.daemon
-    assert isinstance(daemon, Daemon)
-    return daemon
-
-
-async def _body(request: Request) -> dict[str, Any]:
-    """The body as a JSON object; too much or something else is refused."""
-    raw = bytearray()
-    async for chunk in request.stream():
-        raw += chunk
-        if len(raw) > MAX_BODY:
-            raise HTTPException(413, f"more than {MAX_BODY} bytes")
-    try:
-        body = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise BadRequest(f"the body is no JSON: {error}") from error
-    if not isinstance(body, dict):
-        raise BadRequest("the body is no JSON object")
-    return body
-
-
-def _who_may_change(request: Request) -> Peer:
-    daemon, peer = _daemon(request), peer_of(request)
-    if not may_change(peer, daemon.spec):
-        allowed = f"root, {daemon.spec.batch.user}"
-        if daemon.spec.admin_group:
-            allowed += f" and members of {daemon.spec.admin_group}"
-        raise HTTPException(403, f"{peer.name} may not change this cluster; {allowed} may")
-    return peer
-
-
 # --- reading -------------------------------------------------------------------------
 
 
 async def status(request: Request) -> Response:
-    daemon = _daemon(request)
+    daemon = daemon_of(request)
     running = await daemon.parts.record.store.operations(unfinished=True)
     return JSONResponse(shapes.status(daemon, running, await _batch(daemon)))
 
@@ -132,7 +107,7 @@ async def _batch(daemon: Daemon) -> dict[str, Any]:
 
 async def nodes(request: Request) -> Response:
     """Every node, also powered-down ones: record, batch system's view and instances."""
-    daemon = _daemon(request)
+    daemon = daemon_of(request)
     names = _named(daemon, request.query_params.get("names"))
     seen: Mapping[str, BatchNode] = {}
     instances: list[Instance] = []
@@ -149,14 +124,9 @@ def _named(daemon: Daemon, text: str | None) -> tuple[str, ...]:
     known = daemon.spec.node_group
     if text is None:
         return tuple(known)
-    names = tuple(dict.fromkeys(_expand(daemon, text)))
+    names = tuple(dict.fromkeys(expanded(daemon, text)))
     daemon.spec.require(name for name in names if name not in known)
     return names
-
-
-def _expand(daemon: Daemon, text: str) -> list[str]:
-    """No more names than could be meant: others are refused before they fill the memory."""
-    return expand(text, limit=len(daemon.spec.node_group) + STRANGERS)
 
 
 async def _world(
@@ -180,23 +150,16 @@ async def _world(
 
 async def operations(request: Request) -> Response:
     limit = _limit(request, 100)
-    found = await _daemon(request).parts.record.store.operations(limit=limit)
+    found = await daemon_of(request).parts.record.store.operations(limit=limit)
     return JSONResponse({"operations": [shapes.operation_(one) for one in found]})
 
 
 async def operation(request: Request) -> Response:
-    id = _operation_id(request)
-    found = await _daemon(request).parts.record.store.operation(id)
+    id = operation_id(request)
+    found = await daemon_of(request).parts.record.store.operation(id)
     if found is None:
         raise HTTPException(404, f"there is no operation {id}")
     return JSONResponse(shapes.operation_(found))
-
-
-def _operation_id(request: Request) -> int:
-    text = request.path_params["id"]
-    if not text.isdecimal() or len(text) > len(str(MAX_ID)) or int(text) > MAX_ID:
-        raise HTTPException(404, f"there is no operation {text[:40]}")
-    return int(text)
 
 
 def _limit(request: Request, default: int) -> int:
@@ -215,7 +178,7 @@ def _number(request: Request, key: str, default: int) -> int:
 
 async def events(request: Request) -> Response:
     """Events as lines of JSON, and with `follow=1` those to come."""
-    daemon = _daemon(request)
+    daemon = daemon_of(request)
     operation_id = _number(request, "operation", 0) or None
     lines = _events(
         daemon,
@@ -249,63 +212,21 @@ async def _events(daemon: Daemon, after: int, follow: bool, **which: Any) -> Asy
 
 async def plan(request: Request) -> Response:
     """The table of operations, or what one operation would do; changes nothing."""
-    kind = request.query_params.get("operation")
-    if kind is None:
+    asked = dict(request.query_params)
+    operation, text = asked.pop("operation", None), asked.pop("nodes", "")
+    if operation is None:
         return JSONResponse(shapes.table())
-    daemon, wanted = _daemon(request), _kind(kind)
-    text = request.query_params.get("nodes", "")
-    names = daemon.plan(wanted, _expand(daemon, text) if text else ())
-    return JSONResponse(shapes.plan(daemon, kind, PLANS[wanted], names))
-
-
-def _kind(text: str) -> Kind:
-    try:
-        return Kind(text)
-    except ValueError:
-        known = ", ".join(kind.value for kind in Kind)
-        raise BadRequest(f"there is no operation {text[:40]!r}; known are {known}") from None
-
-
-# --- changing ------------------------------------------------------------------------
-
-
-async def operate(request: Request) -> Response:
-    peer = _who_may_change(request)
-    daemon, body = _daemon(request), await _body(request)
-    kind = _kind(str(body.get("operation")))
-    if kind is Kind.DESTROY:
-        _refuse_protected(daemon, body)
-    if kind in (Kind.DEPLOY, Kind.DESTROY):
-        result = await (daemon.deploy if kind is Kind.DEPLOY else daemon.destroy)(peer.name)
-    else:
-        result = await _on_nodes(daemon, kind, body, peer)
-    return JSONResponse(shapes.answer(result), 202)
-
-
-def _refuse_protected(daemon: Daemon, body: Mapping[str, Any]) -> None:
-    name = daemon.spec.cluster
-    if daemon.spec.protected and body.get("confirm") != name:
-        raise HTTPException(409, f"{name} is protected: confirm with its name to destroy it")
-
-
-async def _on_nodes(daemon: Daemon, kind: Kind, body: dict[str, Any], peer: Peer) -> Answer:
-    names = _expand(daemon, str(body.get("nodes") or ""))
-    act = daemon.resume if kind is Kind.RESUME else daemon.suspend
-    return await act(names, peer.name)
-
-
-async def cancel(request: Request) -> Response:
-    peer = _who_may_change(request)
-    id = _operation_id(request)
-    await _daemon(request).engine.cancel(id, peer.name)
-    return JSONResponse({"cancelled": id})
+    daemon, kind = daemon_of(request), parse_kind(operation)
+    names = expanded(daemon, text) if text else ()
+    made = await daemon.people.planner.plan(kind, names, parse_options(kind, asked))
+    return JSONResponse(shapes.plan(made))
 
 
 # --- asked by the hook -----------------------------------------------------------------
 
 
 def _from_batch(request: Request) -> Daemon:
-    daemon, peer = _daemon(request), peer_of(request)
+    daemon, peer = daemon_of(request), peer_of(request)
     if not is_batch(peer, daemon.spec):
         raise HTTPException(403, f"only {daemon.spec.batch.user} and root call the hook")
     return daemon
@@ -313,13 +234,14 @@ def _from_batch(request: Request) -> Daemon:
 
 async def hook(request: Request) -> Response:
     daemon = _from_batch(request)
-    await daemon.receive(parse_request(request.path_params["program"], await _body(request)))
-    return JSONResponse({"received": True}, 202)
+    asked = parse_request(request.path_params["program"], await body_of(request))
+    unknown = await daemon.receive(asked)
+    return JSONResponse({"received": True, "unknown": fold(unknown)}, 202)
 
 
 async def prolog(request: Request) -> Response:
-    daemon, body = _from_batch(request), await _body(request)
-    names = _expand(daemon, str(body.get("nodes") or ""))
+    daemon, body = _from_batch(request), await body_of(request)
+    names = expanded(daemon, str(body.get("nodes") or ""))
     ours = [name for name in names if name in daemon.parts.record.nodes]
     limit_s = daemon.spec.timing.start + daemon.spec.timing.stop
     why = await daemon.prologs.wait(str(body.get("job")), ours, limit_s)

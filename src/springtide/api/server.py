@@ -23,13 +23,13 @@ OPEN_FILES = 65_536
 """Prologs and followers each hold one. With many more, programs that close all start slowly."""
 
 
-async def serve(spec: Cluster) -> None:
+async def serve(spec: Cluster, file: Path | None = None) -> None:
     """The life of a daemon."""
     layout = Layout(spec.state)
     async with sole(layout):
         configure_log(layout)
         allow_open_files()
-        daemon = compose(spec)
+        daemon = compose(spec, file)
         try:
             async with daemon.running():
                 await _serve(daemon, layout.socket)

@@ -1,16 +1,19 @@
 """The JSON that leaves the daemon: its shape is a promise, kept by tests and by docs/api.md."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from springtide import __version__
-from springtide.api.fingerprint import fingerprint
-from springtide.daemon import Answer, Daemon
+from springtide import __version__, decide
+from springtide.daemon import Daemon
 from springtide.model import PLANS, Event, Node, NodeState, Operation, Step
 from springtide.nodeset import fold
+from springtide.people import Answer
+from springtide.plans import Plan
 from springtide.ports import BatchNode, Instance
+from springtide.spec.fingerprint import fingerprint
+from springtide.spec.leaving import Changes
 
 Json = dict[str, Any]
 
@@ -21,9 +24,13 @@ def status(daemon: Daemon, operations: Sequence[Operation], batch: Json) -> Json
     return {
         "cluster": daemon.spec.cluster,
         "version": __version__,
-        "spec": fingerprint(daemon.spec),
+        "spec": fingerprint(daemon.parts.wanted),
+        "applied": daemon.parts.applied.spec == fingerprint(daemon.parts.wanted),
+        "stopped": daemon.parts.stopped,
         "protected": daemon.spec.protected,
+        "file": daemon.parts.file or None,
         "state_directory": str(daemon.layout.state),
+        "control": daemon.spec.control,
         "control_address": daemon.parts.site.control_address if daemon.parts.site else None,
         "batch": batch,
         "nodes": {state.value: counts[state] for state in NodeState},
@@ -34,9 +41,11 @@ def status(daemon: Daemon, operations: Sequence[Operation], batch: Json) -> Json
 def node(daemon: Daemon, name: str, batch: BatchNode | None, instances: Iterable[Instance]) -> Json:
     """A node on premises has no record, so its state is null."""
     record = daemon.parts.record.nodes.get(name)
-    group = daemon.spec.node_group[name]
+    group, found = daemon.spec.node_group[name], list(instances)
     return {
         **(asdict(Node(name, group)) | {"state": None} if record is None else asdict(record)),
+        "wanted_image": None if record is None else daemon.spec.groups[group].image,
+        "outdated": None if record is None else _outdated(daemon, record, found),
         "batch": None
         if batch is None
         else {
@@ -46,12 +55,29 @@ def node(daemon: Daemon, name: str, batch: BatchNode | None, instances: Iterable
             "registered": batch.registered,
             "address": batch.address,
             "reason": batch.reason,
+            "busy": batch.busy,
+            "drained": batch.drained,
+            "owner": batch.owner,
+            "boot_at": batch.boot_at,
         },
         "instances": [
-            {"id": one.id, "state": one.state.value, "generation": one.generation}
-            for one in instances
+            {
+                "id": one.id,
+                "state": one.state.value,
+                "generation": one.generation,
+                "image": one.image,
+                "flavor": one.flavor,
+            }
+            for one in found
         ],
     }
+
+
+def _outdated(daemon: Daemon, record: Node, instances: Sequence[Instance]) -> str | None:
+    """In what its instance differs from the file; null if it has none, or is as it should be."""
+    if record.state is NodeState.OFF:
+        return None
+    return decide.outdated(daemon.spec, [record], instances).get(record.name)
 
 
 def operation_(one: Operation) -> Json:
@@ -64,6 +90,9 @@ def operation_(one: Operation) -> Json:
         "steps": [step.value for step in PLANS[one.kind]],
         "steps_done": one.next_step,
         "fallen": dict(one.fallen),
+        "done": fold(one.done),
+        "later": fold(one.later),
+        "options": dict(one.options),
         "asked_by": one.asked_by,
         "reason": one.reason,
         "created_at": one.created_at,
@@ -92,32 +121,33 @@ def table() -> Json:
     }
 
 
-def plan(daemon: Daemon, kind: str, steps: Sequence[Step], names: Sequence[str]) -> Json:
+def plan(one: Plan) -> Json:
     return {
-        "operation": kind,
-        "nodes": fold(names),
-        "count": len(names),
-        "steps": [step.value for step in steps],
-        "states": _by_state(daemon.parts.record.nodes, names),
-        "price_per_hour": _price(daemon, names),
+        "operation": one.kind.value,
+        "nodes": fold(one.names),
+        "count": len(one.names),
+        "steps": [step.value for step in one.steps],
+        "states": {state: fold(names) for state, names in one.states.items()},
+        "jobs": [
+            {
+                "id": job.id,
+                "user": job.user,
+                "state": job.state,
+                "nodes": job.nodes,
+                "fate": fate.value,
+            }
+            for job, fate in one.jobs
+        ],
+        "price_per_hour": one.price,
+        "price_change_per_hour": one.price_change,
+        "notes": list(one.notes),
     }
 
 
-def _by_state(nodes: Mapping[str, Node], names: Iterable[str]) -> dict[str, str]:
-    """What the record says of the nodes now, as host lists."""
-    found: dict[str, list[str]] = {}
-    for name in names:
-        found.setdefault(nodes[name].state.value, []).append(name)
-    return {state: fold(members) for state, members in found.items()}
-
-
-def _price(daemon: Daemon, names: Iterable[str]) -> float | None:
-    """What the nodes cost an hour with their first flavor; None if a price is unknown."""
-    spec = daemon.spec
-    total = 0.0
-    for name in names:
-        price = spec.flavor(spec.groups[spec.node_group[name]].flavors[0]).price
-        if price is None:
-            return None
-        total += price
-    return round(total, 4)
+def applying(changes: Changes, plans: Iterable[Plan]) -> Json:
+    """What another cluster file changes, and the operations that follow."""
+    return {
+        "changes": list(changes.lines),
+        "refusals": list(changes.refusals),
+        "plans": [plan(one) for one in plans],
+    }

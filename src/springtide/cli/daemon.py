@@ -18,18 +18,21 @@ def daemon(
     """
     if file is not None and (cluster is not None or state is not None):
         raise Complaint("give a FILE, or --cluster or --state, not both", Exit.WRONG)
-    spec = read_spec(spec_file(file, Choice(cluster, state)))
+    path = spec_file(file, Choice(cluster, state))
+    spec = read_spec(path)
 
     import asyncio
 
     from springtide.api.server import serve
+    from springtide.cli import controlled
     from springtide.daemon import DaemonError
     from springtide.ports import StoreError
 
+    controlled.refuse_outside(spec)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
     try:
-        asyncio.run(serve(spec))
+        asyncio.run(serve(spec, path))
     except (DaemonError, StoreError) as error:
         raise Complaint(str(error)) from None
 

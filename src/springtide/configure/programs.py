@@ -32,8 +32,8 @@ class Programs:
         """Write the programs; what is right already stays as it is."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self.directory.chmod(0o755)
-        _write(self.directory / "hook", _source(), 0o755)
-        _write(self.directory / "hook.conf", self._settings(), 0o644)
+        write(self.directory / "hook", _source(), 0o755)
+        write(self.directory / "hook.conf", self._settings(), 0o644)
         for program in hook.PROGRAMS:
             _link(self.directory / program, "hook")
         self._make_spool()
@@ -66,7 +66,8 @@ def _source() -> str:
     return f"#!{interpreter()} -IS\n{Path(hook.__file__).read_text()}"
 
 
-def _write(path: Path, text: str, mode: int) -> None:
+def write(path: Path, text: str, mode: int) -> None:
+    """Whole or not at all; what is so already stays."""
     if not path.exists() or path.read_text() != text:
         fresh = path.with_name(f".{path.name}.new")
         with naming(fresh):

@@ -6,17 +6,19 @@ same paths as the control host; everything else of the state directory is hidden
 
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
 from springtide.configure.naming import naming, owner
-from springtide.configure.programs import Programs
+from springtide.configure.programs import Programs, write
 from springtide.model import Node
 from springtide.ports import Site
 
 MUNGE_USER = "munge"
+HOSTS = "hosts"
+"""Beside slurm.conf: the names of control host and nodes."""
 START_S = 0.1
 """A slurmd on a busy machine has registered after this."""
 
@@ -31,6 +33,8 @@ class SlurmNode:
     """munge.key, in a directory of its own."""
     socket: Path
     """The node's own munge socket."""
+    control: str
+    """The control host's name."""
     mounts: Sequence[Path]
     """The shared filesystem: there before slurmd starts."""
     user: str
@@ -39,6 +43,10 @@ class SlurmNode:
     async def prepare(self, site: Site) -> None:
         self.conf.mkdir(parents=True, exist_ok=True)
         ensure_munge_key(self.key)
+
+    async def publish(self, site: Site, addresses: Mapping[str, str]) -> None:
+        """One file that all nodes see; it is replaced whole, and only if it changes."""
+        write(self.conf / HOSTS, render_hosts(self.control, site, addresses), 0o644)
 
     async def install(self) -> None:
         self.programs.install()
@@ -65,15 +73,28 @@ def ensure_munge_key(path: Path) -> None:
     fresh.replace(path)
 
 
+def render_hosts(control: str, site: Site, addresses: Mapping[str, str]) -> str:
+    """The hosts file of every node."""
+    fixed = [f"{site.control_address} {control}", "127.0.0.1 localhost"]
+    names = [f"{address} {name}" for name, address in sorted(addresses.items())]
+    return "\n".join([*fixed, *names]) + "\n"
+
+
 BOOT = """\
 set -eu
-conf={conf} key={key} socket={socket}
+conf={conf} hosts={hosts} key={key} socket={socket}
 
 until [ -s "$conf" ] && [ -s "$key" ]; do sleep 0.1; done
 for path in {mounts}; do
     until [ -d "$path" ]; do sleep 0.1; done
 done
 until getent passwd {user} >/dev/null; do sleep 0.1; done
+
+# The names of all nodes, once this one is among them; until then it knows itself.
+{{
+    until grep -q " $TIDE_NODE$" "$hosts" 2>/dev/null; do sleep 0.05; done
+    ln -sfn "$hosts" /etc/hosts
+}} &
 
 munge=${{socket%/*}}
 mkdir -p "$munge" /var/spool/slurmd
@@ -99,6 +120,7 @@ def render_boot(node: SlurmNode) -> str:
     """A shell script: filesystem and users first, then munge, and slurmd only after all that."""
     return BOOT.format(
         conf=quote(str(node.conf / "slurm.conf")),
+        hosts=quote(str(node.conf / HOSTS)),
         key=quote(str(node.key)),
         socket=quote(str(node.socket)),
         mounts=" ".join(quote(str(path)) for path in node.mounts),

@@ -7,7 +7,8 @@ Run again after a crash, it finishes what it had begun.
 from collections.abc import Awaitable, Callable, Mapping
 
 from springtide.model import Step
-from springtide.steps.batch import write_batch_config
+from springtide.steps.batch import stop_batch, write_batch_config
+from springtide.steps.drain import drain, undrain
 from springtide.steps.instances import create_instances, delete_instances, wait_reachable
 from springtide.steps.inventory import refresh_inventory
 from springtide.steps.registration import wait_registered
@@ -21,6 +22,7 @@ StepFunction = Callable[[Work], Awaitable[Fallen]]
 
 STEPS: Mapping[Step, StepFunction] = {
     Step.PREPARE_SITE: prepare_site,
+    Step.DRAIN: drain,
     Step.DELETE_INSTANCES: delete_instances,
     Step.CREATE_INSTANCES: create_instances,
     Step.WAIT_REACHABLE: wait_reachable,
@@ -28,5 +30,7 @@ STEPS: Mapping[Step, StepFunction] = {
     Step.CONFIGURE_SOFTWARE: configure_software,
     Step.WRITE_BATCH_CONFIG: write_batch_config,
     Step.WAIT_REGISTERED: wait_registered,
+    Step.UNDRAIN: undrain,
+    Step.STOP_BATCH: stop_batch,
     Step.REMOVE_SITE: remove_site,
 }

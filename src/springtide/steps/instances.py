@@ -2,13 +2,17 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from math import inf
 
 from springtide import decide
-from springtide.model import Kind, Node, NodeState
+from springtide.decide import Fate
+from springtide.model import Kind, Move, NodeState
 from springtide.ports import CloudError, Instance, InstanceState, Launch, Provider, Transient
 from springtide.record import whole
+from springtide.steps import afresh
+from springtide.steps.launches import describe
 from springtide.steps.work import (
     FIRST_PAUSE_S,
     LONGEST_PAUSE_S,
@@ -26,11 +30,30 @@ LOOK_S = 0.5
 async def create_instances(work: Work) -> Fallen:
     """An instance for each node: remains are removed, intent is recorded, then they are made."""
     fallen = _strangers(work) | await _clear_remains(work)
-    await _request(work, (name for name in work.names if name not in fallen))
-    standing = (name for name in work.names if name not in fallen)
-    wanted = [node.name for node in work.record.of(standing, NodeState.REQUESTED)]
+    if work.operation.kind is Kind.REBUILD:
+        fallen |= await _reboot_others(work)
+    await _request(work, await _called_for(work, fallen))
+    requested = work.record.of(work.names, NodeState.REQUESTED)
+    wanted = [node.name for node in requested if node.name not in fallen and not node.instance]
     launched = (_launch(work, provider, names) for provider, names in work.by_provider(wanted))
     return fallen | merged(await together(launched))
+
+
+async def _reboot_others(work: Work) -> Fallen:
+    """Those of a rebuild that kept their instance."""
+    kept = [node.name for node in work.record.of(work.names, NodeState.DRAINING)]
+    return await afresh.reboot(work, kept) if kept else await afresh.reboot_requested(work)
+
+
+async def _called_for(work: Work, fallen: Fallen) -> list[str]:
+    """Nodes that are to have an instance: not what the batch system let go amid a rebuild."""
+    names = [name for name in work.names if name not in fallen]
+    if work.operation.kind is not Kind.REBUILD:
+        return names
+    off = [node.name for node in work.record.of(names, NodeState.OFF)]
+    up = await afresh.still_up(work, off)
+    await afresh.expect(work, up)
+    return up
 
 
 def _strangers(work: Work) -> Fallen:
@@ -64,12 +87,13 @@ async def _past(work: Work) -> set[str]:
 
 async def _request(work: Work, names: Iterable[str]) -> None:
     """Intent on disk: from here on the nodes belong to a generation of their own."""
-    groups = work.parts.spec.groups
+    groups, rebuilt = work.parts.spec.groups, work.operation.kind is Kind.REBUILD
     moves = [
         node.to(
             NodeState.REQUESTED,
             generation=node.generation + 1,
-            image=groups[node.group].image,
+            image=(node.image if rebuilt else None) or groups[node.group].image,
+            rebuilds=node.rebuilds + rebuilt,
             reason="",
         )
         for node in work.record.of(names, NodeState.OFF)
@@ -84,7 +108,7 @@ async def _launch(work: Work, provider: Provider, names: Sequence[str]) -> Falle
     tried = dict.fromkeys(names, 0)
     pending, fallen = list(names), Fallen()
     while pending:
-        launches = [_describe(work, work.record.nodes[name], tried[name]) for name in pending]
+        launches = [describe(work, work.record.nodes[name], tried[name]) for name in pending]
         results = await _create(provider, launches)
         sorted_out = decide.sort_launches(results, _choices_left(work, tried))
         await _made(work, sorted_out.made)
@@ -129,22 +153,6 @@ def _choices_left(work: Work, tried: dict[str, int]) -> dict[str, int]:
     return {name: known[spec.node_group[name]] - 1 - count for name, count in tried.items()}
 
 
-def _describe(work: Work, node: Node, choice: int) -> Launch:
-    flavor, zone = decide.choices(work.parts.spec, node.group)[choice]
-    assert node.image is not None
-    assert work.parts.site is not None
-    return Launch(
-        cluster=work.cluster,
-        node=node.name,
-        generation=node.generation,
-        group=node.group,
-        image=node.image,
-        flavor=flavor,
-        zone=zone,
-        user_data=work.parts.configurator.user_data(node, work.parts.site),
-    )
-
-
 async def _made(work: Work, made: Mapping[str, Instance]) -> None:
     moves = [
         node.to(
@@ -186,20 +194,51 @@ async def _wait_running(work: Work, provider: Provider, names: Sequence[str]) ->
 async def delete_instances(work: Work) -> Fallen:
     """Delete until the provider lists them no more. Nodes that are in use are left alone.
 
-    A suspend does not give up: its nodes would run on, unused and paid for.
+    What nobody else comes back for is deleted however long it takes: it would run on, paid for.
     """
-    kept = await _still_wanted(work)
+    kept = await _kept(work)
     going = work.on(name for name in work.names if name not in kept)
-    suspending = work.operation.kind is Kind.SUSPEND
-    return kept | await remove(going, inf if suspending else work.parts.spec.timing.stop)
+    if work.operation.kind in (Kind.SHRINK, Kind.STOP):
+        await _let_go(going)
+    patient = work.operation.kind in (Kind.SUSPEND, Kind.SHRINK, Kind.STOP)
+    fallen = await remove(going, inf if patient else work.parts.spec.timing.stop)
+    return {name: why for name, why in kept.items() if why} | fallen
 
 
-async def _still_wanted(work: Work) -> Fallen:
-    """A suspend that was overtaken (spooled, delayed) must not kill a node in use."""
-    if work.operation.kind is not Kind.SUSPEND:
+async def _kept(work: Work) -> dict[str, str]:
+    """Nodes whose instance stays; those that fall out by that, with the reason."""
+    if work.operation.kind is Kind.REBUILD:
+        return await _not_recreated(work)
+    if work.operation.kind is not Kind.SUSPEND or work.operation.options.get("now"):
         return {}
+    # A suspend that was overtaken (spooled, delayed) must not kill a node in use.
     seen = await insist(lambda: work.parts.batch.nodes(work.names), inf)
     return decide.still_wanted(work.names, seen)
+
+
+async def _not_recreated(work: Work) -> dict[str, str]:
+    """A rebuild: those that are only rebooted, and those that it did not come to."""
+    fallen = await afresh.have_rebooted(work)
+    fates = await afresh.fates(work)
+    await _aim(work, fates)
+    return {name: "" for name, fate in fates.items() if fate is Fate.REBOOT} | fallen
+
+
+async def _aim(work: Work, fates: Mapping[str, Fate]) -> None:
+    """Record which image a node is to have, for the steps to come."""
+    names = [name for name, fate in fates.items() if fate is Fate.RECREATE]
+    nodes = work.record.of(names)
+    seen = await insist(partial(work.parts.batch.nodes, names), work.parts.spec.timing.lock)
+    moves = [
+        Move(node, replace(node, image=afresh.target(work, node, seen.get(node.name))))
+        for node in nodes
+    ]
+    await work.record.move(moves, "rebuild begun", work.operation.id)
+
+
+async def _let_go(work: Work) -> None:
+    """The batch system is to believe them off, and free to be asked for when they are gone."""
+    await insist(partial(work.parts.batch.power_down, work.names), work.parts.spec.timing.lock)
 
 
 async def remove(work: Work, limit_s: float) -> Fallen:

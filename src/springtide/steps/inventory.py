@@ -8,16 +8,27 @@ from springtide import decide
 from springtide.model import PLANS, Move, Node, NodeState, Step
 from springtide.ports import Provider, Unavailable
 from springtide.steps.instances import LOOK_S
+from springtide.steps.site import written
 from springtide.steps.work import Fallen, Work, insist, merged, together
 
 
 async def refresh_inventory(work: Work) -> Fallen:
     """Addresses of nodes that came, with one folded call; release of nodes that left."""
     fallen = await _learn_addresses(work)
+    await publish(work)
     if Step.WRITE_BATCH_CONFIG not in PLANS[work.operation.kind]:
         fallen |= await tell_addresses(work.on(n for n in work.names if n not in fallen))
     await _release(work)
     return fallen
+
+
+async def publish(work: Work) -> None:
+    """Every node knows the names of all that are there, and of no others."""
+    nodes = work.record.nodes.values()
+    known = {node.name: node.address for node in nodes if node.address}
+    assert work.parts.site is not None
+    with written():
+        await work.parts.configurator.publish(work.parts.site, known)
 
 
 async def _learn_addresses(work: Work) -> Fallen:

@@ -1,6 +1,7 @@
-"""What happens to nodes that fell out on their way up: given back, then cleaned up.
+"""What happens to nodes that fell out of an operation: given back, then cleaned up.
 
-The engine runs it beside the further steps of the nodes that still stand.
+The engine runs it beside the further steps of the nodes that still stand, and again after a
+crash, on nodes that may be anywhere on their way.
 """
 
 from collections.abc import Iterable
@@ -9,30 +10,62 @@ from functools import partial
 from math import inf
 
 from springtide import decide
-from springtide.model import STARTING, Kind, NodeState
+from springtide.model import DRAINS, STARTING, Kind, NodeState
 from springtide.ports import Unavailable
 from springtide.steps.instances import remove
-from springtide.steps.inventory import refresh_inventory
+from springtide.steps.inventory import publish, refresh_inventory
 from springtide.steps.work import Fallen, Work, insist
 
 
 async def rescue(work: Work, fallen: Fallen) -> None:
     """Give the nodes back first, so that their jobs move on, then remove what they left.
 
-    Nobody waits for the nodes of a deploy, nor may there be a batch system yet. After a crash
-    it is run again, on nodes that may be anywhere on their way from starting to off.
+    Nobody waits for the nodes of a deploy, nor may there be a batch system yet.
     """
+    if work.operation.kind in DRAINS:
+        await _return(work, fallen)
+    await _fail(work, fallen)
+    if work.operation.kind is Kind.RESUME:
+        await _give_back(work, fallen)
+    elif work.operation.kind in DRAINS:
+        await _report(work, fallen)
+    doomed = work.record.of(fallen, NodeState.FAILED, NodeState.DELETING)
+    await remove(work.on(node.name for node in doomed), inf)
+    if work.operation.kind in DRAINS:
+        await publish(work)  # a node that was failed is not released: somebody must look at it
+    else:
+        await refresh_inventory(work.on(fallen))
+
+
+async def _return(work: Work, fallen: Fallen) -> None:
+    """Nodes that still have what they had go back to service."""
+    whole = work.record.of(fallen, NodeState.DRAINING)
+    names = [node.name for node in whole]
+    with suppress(Unavailable):
+        await insist(partial(work.parts.batch.undrain, names), work.parts.spec.timing.lock)
+    await work.record.move(
+        [node.to(NodeState.READY, reason=fallen[node.name]) for node in whole],
+        "node back in service",
+        work.operation.id,
+    )
+
+
+async def _fail(work: Work, fallen: Fallen) -> None:
     starting = [node for node in work.record.of(fallen) if node.state in STARTING]
     await work.record.move(
         [node.to(NodeState.FAILED, reason=fallen[node.name]) for node in starting],
         "node failed",
         work.operation.id,
     )
-    if work.operation.kind is Kind.RESUME:
-        await _give_back(work, fallen)
-    doomed = work.record.of(fallen, NodeState.FAILED, NodeState.DELETING)
-    await remove(work.on(node.name for node in doomed), inf)
-    await refresh_inventory(work.on(fallen))
+
+
+async def _report(work: Work, fallen: Fallen) -> None:
+    """A node that was in service and did not come back is shown as such, with the reason."""
+    failed = [node.name for node in work.record.of(fallen, NodeState.FAILED)]
+    with suppress(Unavailable):
+        for names in decide.alike(failed, fallen):
+            call = partial(work.parts.batch.fail, names, fallen[names[0]])
+            await insist(call, work.parts.spec.timing.lock)
 
 
 async def _give_back(work: Work, fallen: Fallen) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from springtide.ports import CloudError
+from springtide.steps.afresh import restart_with_configuration
 from springtide.steps.work import Fallen, Work
 
 
@@ -25,10 +26,10 @@ async def prepare_site(work: Work) -> Fallen:
 
 
 async def configure_software(work: Work) -> Fallen:
-    """The programs that the batch system calls."""
+    """The programs that the batch system calls; of an update, what running nodes have."""
     with written():
         await work.parts.configurator.install()
-    return {}
+    return await restart_with_configuration(work)
 
 
 @contextmanager
@@ -41,8 +42,7 @@ def written() -> Iterator[None]:
 
 
 async def remove_site(work: Work) -> Fallen:
-    """Stop the batch system we started, then remove all that carries the cluster's tag."""
-    await work.parts.batch.stop()
+    """Remove all that carries the cluster's tag."""
     try:
         for provider in work.parts.distinct_providers():
             await provider.remove(work.cluster)

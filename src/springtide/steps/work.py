@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TypeVar
 
-from springtide.model import Node, Operation
+from springtide.model import Node, NodeState, Operation
+from springtide.nodeset import fold
 from springtide.ports import (
     BatchSystem,
     CloudError,
@@ -19,6 +20,8 @@ from springtide.ports import (
 )
 from springtide.record import Record
 from springtide.spec import Cluster
+from springtide.spec.fingerprint import fingerprint
+from springtide.spec.leaving import union
 from springtide.steps.census import Census
 from springtide.steps.roll_call import RollCall
 
@@ -27,11 +30,22 @@ Fallen = dict[str, str]
 """Nodes that fell out of an operation, and why."""
 
 
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What of the cluster file the batch system runs with."""
+
+    spec: str = ""
+    """The file's fingerprint."""
+    kept: str = ""
+    """The nodes that are always up, as a host list."""
+
+
 @dataclass(slots=True)
 class Parts:
     """The cluster's parts, wired by the daemon (or a test)."""
 
     spec: Cluster
+    """The cluster file, and with it what left the file and is still up."""
     record: Record
     providers: Mapping[str, Provider]
     """By group; groups of one provider share the object."""
@@ -40,23 +54,92 @@ class Parts:
     batch: BatchSystem
     configurator: Configurator
     site: Site | None = None
+    remade: Callable[[Cluster], "Parts"] | None = None
+    """Parts for another spec, over the same record; None if the spec is all that changes."""
+    wanted: Cluster = field(init=False)
+    """The cluster file alone."""
+    former: Cluster | None = None
+    """What the file was when nodes that are still up left it."""
+    applied: Applied = Applied()
+    file: str = ""
+    """Where people have the cluster file; empty if only the stored copy is known."""
+    stopped: bool = False
+    """People stopped the cluster; `tide start` starts it."""
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """The batch system's configuration has one writer at a time."""
     roll_call: RollCall = field(init=False)
     census: Census = field(init=False)
 
     def __post_init__(self) -> None:
+        self.wanted = self.spec
         self.roll_call = RollCall(self.batch)
         self.census = Census(self.spec.cluster)
 
     async def load(self) -> None:
-        """Read the record and the site that an earlier run of the daemon left."""
+        """Read the record and what an earlier run of the daemon left beside it."""
+        facts = self.record.store
         groups = self.spec.node_group
         await self.record.load(Node(name, groups[name]) for name in self.spec.managed)
-        known = await self.record.store.get("site")
+        known = await facts.get("site")
         self.site = Site(**json.loads(known)) if known else None
+        self.applied = Applied(**json.loads(await facts.get("applied") or "{}"))
+        self.stopped = bool(await facts.get("stopped"))
+        await self.keep_file(self.file or await facts.get("file") or "")
+        former = await facts.get("former")
+        self.former = Cluster.model_validate(json.loads(former)) if former else None
+        self._use(self._with_leaving(self.wanted))
 
     async def keep_site(self, site: Site) -> None:
         await self.record.store.put("site", json.dumps(asdict(site)))
         self.site = site
+
+    async def keep_file(self, file: str) -> None:
+        await self.record.store.put("file", file)
+        self.file = file
+
+    async def keep_stopped(self, stopped: bool) -> None:
+        await self.record.store.put("stopped", "yes" if stopped else "")
+        self.stopped = stopped
+
+    async def keep_applied(self) -> None:
+        """The batch system runs with the file as it is now."""
+        self.applied = Applied(fingerprint(self.wanted), fold(self.wanted.always_up))
+        await self.record.store.put("applied", json.dumps(asdict(self.applied)))
+
+    async def adopt(self, wanted: Cluster) -> None:
+        """Go on with another file; what left it stays known until it is gone."""
+        await self.record.store.put("former", self.spec.model_dump_json())
+        self.former, self.wanted = self.spec, wanted
+        groups = wanted.node_group
+        await self.record.define(Node(name, groups[name]) for name in wanted.managed)
+        self._use(self._with_leaving(wanted))
+
+    async def settle(self) -> None:
+        """Forget what left the file and is off by now."""
+        if self.former is None:
+            return
+        self._use(self._with_leaving(self.wanted))
+        if self.spec == self.wanted:
+            await self.record.store.put("former", "")
+            self.former = None
+
+    def _with_leaving(self, wanted: Cluster) -> Cluster:
+        if self.former is None:
+            return wanted
+        up = (node.name for node in self.record.nodes.values() if node.state is not NodeState.OFF)
+        leaving = [name for name in up if name not in wanted.node_group]
+        return union(wanted, self.former, leaving) if leaving else wanted
+
+    def _use(self, spec: Cluster) -> None:
+        if spec == self.spec:
+            return
+        self.spec = spec
+        if self.remade is None:
+            return
+        new = self.remade(spec)
+        self.providers, self.home, self.batch = new.providers, new.home, new.batch
+        self.configurator = new.configurator
+        self.roll_call, self.census = new.roll_call, new.census
 
     def distinct_providers(self) -> list[Provider]:
         """Each provider once, the cluster's own first."""
@@ -71,6 +154,8 @@ class Work:
     parts: Parts
     operation: Operation
     names: tuple[str, ...]
+    later: set[str] = field(default_factory=set)
+    """Filled by a step: nodes that must wait for another round."""
 
     @property
     def record(self) -> Record:

@@ -14,9 +14,12 @@ from springtide.nodeset import expand, fold
 
 Row = Sequence[Any]
 
-_NODE = "name, grp, state, generation, instance, address, zone, flavor, image, reason, changed_at"
+_NODE = (
+    "name, grp, state, generation, instance, address, zone, flavor, image, reason, changed_at,"
+    " rebuilds"
+)
 _OPERATION = (
-    "id, kind, nodes, state, next_step, fallen, verdict,"
+    "id, kind, nodes, state, next_step, fallen, done, later, options, verdict,"
     " asked_by, reason, created_at, started_at, ended_at"
 )
 _EVENT = "at, what, node, operation, detail"
@@ -47,12 +50,13 @@ def _node_row(node: Node) -> tuple[object, ...]:
         node.image,
         node.reason,
         node.changed_at,
+        node.rebuilds,
     )
 
 
 def define(db: sqlite3.Connection, nodes: Iterable[Node]) -> None:
     db.executemany(
-        f"INSERT INTO nodes ({_NODE}) VALUES (?,?,?,?,?,?,?,?,?,?,?) "
+        f"INSERT INTO nodes ({_NODE}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?) "
         "ON CONFLICT (name) DO UPDATE SET grp = excluded.grp",
         map(_node_row, nodes),
     )
@@ -78,7 +82,7 @@ def _move(db: sqlite3.Connection, move: Move) -> bool:
     before, after = move.before, move.after
     changed = db.execute(
         "UPDATE nodes SET state=?, generation=?, instance=?, address=?, zone=?, flavor=?, image=?,"
-        " reason=?, changed_at=? WHERE name=? AND state=? AND generation=?",
+        " reason=?, changed_at=?, rebuilds=? WHERE name=? AND state=? AND generation=?",
         (*_node_row(after)[2:], before.name, before.state, before.generation),
     )
     return changed.rowcount == 1
@@ -88,7 +92,7 @@ def _move(db: sqlite3.Connection, move: Move) -> bool:
 
 
 def _operation(row: Row) -> Operation:
-    id, kind, names, state, next_step, fallen, verdict, *rest = row
+    id, kind, names, state, next_step, fallen, done, later, options, verdict, *rest = row
     return Operation(
         id,
         Kind(kind),
@@ -96,6 +100,9 @@ def _operation(row: Row) -> Operation:
         OperationState(state),
         next_step,
         json.loads(fallen),
+        _names(done),
+        _names(later),
+        json.loads(options),
         OperationState(verdict) if verdict else None,
         *rest,
     )
@@ -111,14 +118,15 @@ def open_operations(
 
 def _insert(db: sqlite3.Connection, operation: Operation) -> int:
     cursor = db.execute(
-        "INSERT INTO operations (kind, nodes, state, next_step, fallen, asked_by, reason,"
-        " created_at, started_at, ended_at) VALUES (?,?,?,?,?,?,?,?,?,?)",
+        "INSERT INTO operations (kind, nodes, state, next_step, fallen, options, asked_by, reason,"
+        " created_at, started_at, ended_at) VALUES (?,?,?,?,?,?,?,?,?,?,?)",
         (
             operation.kind,
             fold(operation.nodes),
             operation.state,
             operation.next_step,
             json.dumps(dict(operation.fallen)),
+            json.dumps(dict(operation.options)),
             operation.asked_by,
             operation.reason,
             operation.created_at,
@@ -132,12 +140,14 @@ def _insert(db: sqlite3.Connection, operation: Operation) -> int:
 
 def progress(db: sqlite3.Connection, operation: Operation) -> None:
     db.execute(
-        "UPDATE operations SET state=?, next_step=?, fallen=?, verdict=?, reason=?,"
-        " started_at=?, ended_at=? WHERE id=?",
+        "UPDATE operations SET state=?, next_step=?, fallen=?, done=?, later=?, verdict=?,"
+        " reason=?, started_at=?, ended_at=? WHERE id=?",
         (
             operation.state,
             operation.next_step,
             json.dumps(dict(operation.fallen)),
+            fold(operation.done),
+            fold(operation.later),
             operation.verdict,
             operation.reason,
             operation.started_at,

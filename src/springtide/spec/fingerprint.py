@@ -2,7 +2,7 @@
 
 from hashlib import sha256
 
-from springtide.spec import Cluster
+from springtide.spec.cluster import Cluster
 
 
 def fingerprint(spec: Cluster) -> str:

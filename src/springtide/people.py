@@ -1,0 +1,191 @@
+"""What people may ask of a cluster. The API hands it on; operations go to the engine.
+
+Where the batch system can do it, it is asked, and its programs call us in turn.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from springtide import decide
+from springtide.engine import Engine, Refused
+from springtide.model import DRAINS, Kind, NodeState, Operation
+from springtide.nodeset import fold
+from springtide.planner import SERVING, Planner
+from springtide.ports import Power, Unavailable
+from springtide.spec import Cluster
+from springtide.spec.leaving import diff
+from springtide.steps import Parts
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a request by hand."""
+
+    operations: tuple[Operation, ...] = ()
+    asked: tuple[str, ...] = ()
+    """Nodes that the batch system was asked for; its programs call us in turn."""
+    settled: tuple[str, ...] = ()
+    """Nodes that were so already."""
+
+
+class People:
+    """Requests by hand, each answered at once; what follows is the engine's."""
+
+    def __init__(self, parts: Parts, engine: Engine) -> None:
+        self.parts = parts
+        self.engine = engine
+        self.planner = Planner(parts)
+        self._applying = asyncio.Lock()
+
+    async def resume(self, names: Iterable[str], by: str) -> Answer:
+        """Have nodes up, through the batch system where it believes them to be off."""
+        wanted = self.deployed(names)
+        nodes = self.parts.record.of(wanted)
+        how = decide.resume_by_hand(nodes, await self.parts.batch.nodes(wanted))
+        return await self._by_hand(Kind.RESUME, how, by)
+
+    async def suspend(self, names: Iterable[str], by: str) -> Answer:
+        """Have nodes gone, through the batch system where jobs may run on them."""
+        wanted = self.deployed(names)
+        nodes = self.parts.record.of(wanted)
+        how = decide.suspend_by_hand(nodes, await self.parts.batch.nodes(wanted))
+        return await self._by_hand(Kind.SUSPEND, how, by)
+
+    def deployed(self, names: Iterable[str]) -> tuple[str, ...]:
+        if self.parts.site is None:
+            raise Unavailable(
+                f"{self.parts.spec.cluster} is not deployed yet; run `tide deploy` first"
+            )
+        if self.parts.stopped:
+            raise Unavailable(f"{self.parts.spec.cluster} is stopped; run `tide start` first")
+        return self.parts.spec.require(names)
+
+    async def _by_hand(self, kind: Kind, how: decide.ByHand, by: str) -> Answer:
+        ask = self.parts.batch.power_up if kind is Kind.RESUME else self.parts.batch.power_down
+        if how.through_batch:
+            await ask(how.through_batch)
+            told = dict.fromkeys(how.through_batch, f"by {by}")
+            await self.parts.record.note(f"{kind} asked of the batch system", nodes=told)
+        operations: Sequence[Operation] = ()
+        if how.direct:
+            operations = await self.engine.submit(kind, how.direct, asked_by=by)
+        return Answer(tuple(operations), how.through_batch, how.settled)
+
+    async def deploy(self, by: str) -> Answer:
+        """The site, the batch system, and the nodes that are always up."""
+        nodes, known = self.parts.record.nodes.values(), self.parts.spec.node_group
+        if strays := [
+            n.name for n in nodes if n.name not in known and n.state is not NodeState.OFF
+        ]:
+            raise Refused(
+                f"{fold(strays)} left the cluster file while no daemon ran, is still up, and its "
+                "jobs would be lost; put it back, start the daemon, then `tide apply` the change"
+            )
+        names = self.parts.wanted.always_up
+        return Answer(tuple(await self.engine.submit(Kind.DEPLOY, names, asked_by=by)))
+
+    async def destroy(self, by: str) -> Answer:
+        """Everything that carries the cluster's tag."""
+        return await self._operate(Kind.DESTROY, self.parts.spec.managed, by)
+
+    async def stop(self, by: str, options: Mapping[str, Any]) -> Answer:
+        """All nodes and the batch system, when their jobs have ended or, if told so, now."""
+        self.deployed(())
+        return await self._operate(Kind.STOP, self.parts.spec.managed, by, options)
+
+    async def kill(self, names: Iterable[str], by: str) -> Answer:
+        """Instances away at once; their jobs go back to the queue, if there is one to ask."""
+        wanted = self.deployed(names)
+        with suppress(Unavailable):
+            seen = await self.parts.batch.nodes(wanted)
+            up = [name for name, node in seen.items() if node.power in (Power.UP, Power.GOING_UP)]
+            await self.parts.batch.give_back(up, f"killed by {by}")
+        return await self._operate(Kind.SUSPEND, wanted, by, {"now": True})
+
+    async def rebuild(self, names: Iterable[str], by: str, options: Mapping[str, Any]) -> Answer:
+        """A fresh start for nodes in service that are not as the file says, or, with `force`, all.
+
+        In batches, those without jobs first.
+        """
+        wanted = self.deployed(names)
+        doomed = await self.planner.outdated(wanted, options)
+        rest = tuple(name for name in wanted if name not in doomed)
+        if not doomed:
+            return Answer(settled=rest)
+        settings = self.parts.spec.rebuild
+        given = {"via": "reboot", "batch": settings.batch, "pause": settings.pause, **options}
+        return replace(await self._operate(Kind.REBUILD, doomed, by, given), settled=rest)
+
+    async def rebuild_by_jobs(
+        self, names: Iterable[str], command: str | None, options: Mapping[str, Any]
+    ) -> Mapping[str, str]:
+        """One job for each node, ahead of all others; answers their ids.
+
+        With a command, which is tried on every node in service, nothing is rebuilt.
+        """
+        wanted = self.deployed(names)
+        chosen = {**options, "force": True} if command else options
+        doomed = await self.planner.outdated(wanted, chosen)
+        if not doomed:
+            return {}
+        return await self.parts.batch.submit_rebuilds(doomed, command)
+
+    async def update(self, names: Iterable[str], by: str, options: Mapping[str, Any]) -> Answer:
+        """Configuration of now for nodes in service."""
+        up = [node.name for node in self.parts.record.of(self.deployed(names), *SERVING)]
+        return await self._operate(Kind.UPDATE, up, by, options)
+
+    async def drain(self, names: Iterable[str], reason: str, by: str) -> Answer:
+        """No new jobs for nodes, by a person's wish; those drained already stay whose they are."""
+        wanted = self.deployed(names)
+        await self.parts.batch.drain(wanted, reason, by)
+        await self.parts.record.note("drain asked", nodes=dict.fromkeys(wanted, f"{by}: {reason}"))
+        return Answer(asked=wanted)
+
+    async def undrain(self, names: Iterable[str], by: str, force: bool = False) -> Answer:
+        """Back to service what this person drained, or with force whoever else did."""
+        wanted = self.deployed(names)
+        seen = await self.parts.batch.nodes(wanted)
+        if held := set(wanted) & self.engine.at(*DRAINS):
+            raise Refused(f"an operation drains {fold(held)}; see `tide operations`, cancel that")
+        others = decide.drained_by_others(seen, by)
+        if others and not force:
+            raise Refused(
+                "; ".join(f"{fold(names)} drained by {owner}" for owner, names in others.items())
+                + "; say --force to undrain all the same"
+            )
+        await self.parts.batch.undrain(wanted, None if force else by)
+        await self.parts.record.note("undrain asked", nodes=dict.fromkeys(wanted, f"by {by}"))
+        drained = tuple(name for name in wanted if name in seen and seen[name].drained)
+        return Answer(asked=drained, settled=tuple(n for n in wanted if n not in drained))
+
+    async def apply(self, wanted: Cluster, by: str, store: Callable[[], None]) -> Answer:
+        """Go on with another cluster file: nodes leave and join as it says.
+
+        The file is kept before anything follows from it. Whatever is cut off after that is
+        found again by whoever applies it once more.
+        """
+        self.deployed(())
+        self._refuse_change(wanted)
+        async with self._applying:
+            store()
+            await self.parts.adopt(wanted)
+            change = self.planner.resizing(wanted)
+            opened: list[Operation] = []
+            for kind, names in change.operations():
+                opened += await self.engine.submit(kind, names, asked_by=by)
+        return Answer(tuple(opened))
+
+    def _refuse_change(self, wanted: Cluster) -> None:
+        changes = diff(self.parts.wanted, wanted)
+        if changes.refusals:
+            raise Refused("; ".join(changes.refusals))
+
+    async def _operate(
+        self, kind: Kind, names: Iterable[str], by: str, options: Mapping[str, Any] | None = None
+    ) -> Answer:
+        opened = await self.engine.submit(kind, names, asked_by=by, options=options)
+        return Answer(tuple(opened))

@@ -1,0 +1,99 @@
+"""Plans for what people may ask: which nodes an operation would be about, and what that means.
+
+People and API ask it before anything is begun. It looks at the world and changes nothing.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from springtide import decide
+from springtide.engine import Refused
+from springtide.model import Kind, Node, NodeState
+from springtide.nodeset import expand, fold
+from springtide.plans import Plan, make_plan
+from springtide.ports import Job, Unavailable
+from springtide.spec import Cluster
+from springtide.spec.fingerprint import fingerprint
+from springtide.spec.leaving import Changes, diff, union
+from springtide.steps import Parts
+
+SERVING = (NodeState.READY, NodeState.DRAINING)
+
+
+class Planner:
+    """Looks ahead for one cluster."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+
+    @property
+    def spec(self) -> Cluster:
+        return self.parts.spec
+
+    async def plan(self, kind: Kind, names: Iterable[str], options: Mapping[str, Any]) -> Plan:
+        """What an operation would do now."""
+        targets, notes = await self._targets(kind, names, options)
+        jobs: Sequence[Job] = ()
+        if self.parts.site is not None and not self.parts.stopped:
+            try:
+                jobs = await self.parts.batch.jobs()
+            except Unavailable as error:
+                notes = [*notes, f"the batch system cannot be asked about jobs: {error}"]
+        nodes, now = self.parts.record.nodes, bool(options.get("now"))
+        return make_plan(kind, targets, self.spec, nodes, jobs, now=now, notes=notes)
+
+    async def _targets(
+        self, kind: Kind, names: Iterable[str], options: Mapping[str, Any]
+    ) -> tuple[Sequence[str], list[str]]:
+        """The nodes that an operation would be about, and remarks on them."""
+        asked = self.spec.require(names)
+        if kind is Kind.DEPLOY:
+            return self.parts.wanted.always_up, []
+        if kind in (Kind.STOP, Kind.DESTROY):
+            return self.spec.managed, []
+        if kind is Kind.REBUILD:
+            why = await self.outdated(asked or self.spec.managed, options)
+            return list(why), [f"{fold(some)}: {why[some[0]]}" for some in decide.alike(why, why)]
+        if kind is Kind.UPDATE:
+            serving = self.parts.record.of(asked or self.spec.managed, *SERVING)
+            return [node.name for node in serving], []
+        return asked, []
+
+    async def plan_apply(self, wanted: Cluster) -> tuple[Changes, list[Plan]]:
+        """What another cluster file would change."""
+        changes = diff(self.parts.wanted, wanted)
+        jobs = await self.parts.batch.jobs()
+        nodes = self.parts.record.nodes
+        fresh = {n: Node(n, g) for n, g in wanted.node_group.items() if n not in nodes}
+        known = {**fresh, **nodes}
+        both = union(wanted, self.spec, [n for n in nodes if n in self.spec.node_group])
+        resized = self.resizing(wanted, fresh.values())
+        return changes, [
+            make_plan(kind, names, both, known, jobs) for kind, names in resized.operations()
+        ]
+
+    async def outdated(self, names: Iterable[str], options: Mapping[str, Any]) -> dict[str, str]:
+        """Which of these nodes a rebuild would touch, and why."""
+        image = options.get("image")
+        if image and image not in self.spec.images:
+            known = ", ".join(self.spec.images)
+            raise Refused(f"there is no image {image}; the cluster file has {known}")
+        serving = self.parts.record.of(names, *SERVING)
+        instances = [
+            one
+            for provider in self.parts.distinct_providers()
+            for one in await provider.list(self.spec.cluster)
+        ]
+        found = decide.outdated(self.spec, serving, instances, image)
+        if options.get("force"):
+            return {node.name: found.get(node.name, "as it should be") for node in serving}
+        return found
+
+    def resizing(self, wanted: Cluster, fresh: Iterable[Node] = ()) -> decide.Resizing:
+        """What another file would change, by the record."""
+        kept = self.parts.applied.kept
+        nodes = (*self.parts.record.nodes.values(), *fresh)
+        resized = decide.resizing(wanted, expand(kept) if kept else (), nodes)
+        same = self.parts.applied.spec == fingerprint(wanted)
+        return replace(resized, rewritten=not same)

@@ -1,0 +1,215 @@
+"""Giving nodes in service a fresh start: which way, told to the batch system, and reboots.
+
+Rebuild and update use it; their instances are deleted and made by `instances`.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from springtide import decide
+from springtide.decide import Fate
+from springtide.model import Kind, Node, NodeState
+from springtide.ports import BatchNode, CloudError, Instance, Power, Provider, Transient
+from springtide.record import whole
+from springtide.steps.launches import describe
+from springtide.steps.work import (
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
+    Fallen,
+    Work,
+    insist,
+    merged,
+    together,
+)
+
+LOOK_S = 0.2
+ISSUE_S = 60.0
+"""The batch system reboots a node without jobs within this."""
+
+
+async def have_rebooted(work: Work) -> Fallen:
+    """Have the batch system reboot the nodes, if that is the way: it then waits for them."""
+    names = [node.name for node in work.record.of(work.names, NodeState.DRAINING)]
+    if work.operation.options.get("via") != "reboot" or not names:
+        return {}
+    batch, lock_s = work.parts.batch, work.parts.spec.timing.lock
+    up = await still_up(work, names)
+    why = f"rebuild by {work.operation.asked_by} (operation {work.operation.id})"
+    await insist(partial(batch.reboot, up, why), lock_s)
+    return await _issued(work, up)
+
+
+async def expect(work: Work, names: Sequence[str]) -> None:
+    """Have it know that what it heard from these nodes counts no more, if it does not yet.
+
+    Called when their former instances are gone: one that lives might be heard from again.
+    """
+    if work.operation.options.get("via", "direct") == "direct":
+        call = partial(work.parts.batch.expect, await still_up(work, names))
+        await insist(call, work.parts.spec.timing.lock)
+
+
+async def still_up(work: Work, names: Sequence[str]) -> list[str]:
+    """Those that the batch system has not let go of."""
+    lock_s = work.parts.spec.timing.lock
+    seen = await insist(partial(work.parts.batch.nodes, names), lock_s)
+    gone = (Power.DOWN, Power.GOING_DOWN)
+    return [name for name in names if name in seen and seen[name].power not in gone]
+
+
+async def _issued(work: Work, names: Sequence[str]) -> Fallen:
+    """Until the batch system has begun the reboots; those it does not begin fall out."""
+    loop = asyncio.get_running_loop()
+    end, waiting = loop.time() + ISSUE_S, set(names)
+    while waiting:
+        seen = await insist(
+            partial(work.parts.batch.nodes, tuple(waiting)), work.parts.spec.timing.lock
+        )
+        waiting -= {name for name, node in seen.items() if node.power is not Power.UP}
+        if waiting and loop.time() > end:
+            return dict.fromkeys(waiting, f"Slurm did not reboot it within {ISSUE_S:.0f} s")
+        if waiting:
+            await asyncio.sleep(LOOK_S)
+    return {}
+
+
+# --- which way -----------------------------------------------------------------------------
+
+
+async def fates(work: Work) -> dict[str, Fate]:
+    """What becomes of each node that is in service still."""
+    nodes = work.record.of(work.names, NodeState.DRAINING)
+    seen = await insist(
+        partial(work.parts.batch.nodes, [node.name for node in nodes]),
+        work.parts.spec.timing.lock,
+    )
+    runs = await _running(work, nodes)
+    strange = {node.name: target(work, node, seen.get(node.name)) for node in nodes}
+    strange = {name: i for name, i in strange.items() if i not in work.parts.spec.images}
+    await _say_unknown(work, strange)
+    return {
+        node.name: Fate.REBOOT
+        if node.name in strange
+        else _fate(work, node, seen.get(node.name), runs.get(node.name))
+        for node in nodes
+    }
+
+
+def _fate(work: Work, node: Node, seen: BatchNode | None, runs: Instance | None) -> Fate:
+    if seen is not None and seen.power in (Power.DOWN, Power.GOING_DOWN):
+        return Fate.GO
+    flavors = work.parts.spec.groups[node.group].flavors
+    return decide.fate(node, runs, target(work, node, seen), flavors)
+
+
+async def _say_unknown(work: Work, images: Mapping[str, str]) -> None:
+    told = {
+        name: f"the cluster file has no image {image}: it keeps the one it has"
+        for name, image in images.items()
+    }
+    await work.record.note("not rebuilt", nodes=told, operation=work.operation.id)
+
+
+def target(work: Work, node: Node, seen: BatchNode | None) -> str:
+    """The image that a node should run: as asked for, or as the file says."""
+    reason = seen.reason if seen and work.operation.options.get("via") == "batch" else ""
+    if decide.only_reboot(reason):
+        return node.image or ""
+    asked = work.operation.options.get("image") or decide.image_asked(reason)
+    return asked or work.parts.spec.groups[node.group].image
+
+
+async def _running(work: Work, nodes: Sequence[Node]) -> dict[str, Instance]:
+    generations = {node.name: node.generation for node in nodes}
+    found: dict[str, Instance] = {}
+    for provider, names in work.by_provider(generations):
+        listed = await insist(partial(provider.list, work.cluster), work.parts.spec.timing.stop)
+        found |= {
+            one.node: one
+            for one in listed
+            if one.node in names and one.generation == generations[one.node]
+        }
+    return found
+
+
+# --- reboots ---------------------------------------------------------------------------------
+
+
+async def reboot(work: Work, names: Sequence[str]) -> Fallen:
+    """Start these afresh in place. The intent is on disk first, so a crash repeats the reboot."""
+    draining = work.record.of(names, NodeState.DRAINING)
+    moves = [node.to(NodeState.REQUESTED) for node in draining]
+    await work.record.move(moves, "reboot requested", work.operation.id)
+    return await reboot_requested(work)
+
+
+async def reboot_requested(work: Work) -> Fallen:
+    """Those that were to be rebooted, now or before a crash: they have an instance still."""
+    wanted = [n.name for n in work.record.of(work.names, NodeState.REQUESTED) if n.instance]
+    await expect(work, wanted)
+    by_provider = work.by_provider(wanted)
+    return merged(await together(_reboot(work, provider, some) for provider, some in by_provider))
+
+
+async def _reboot(work: Work, provider: Provider, names: Sequence[str]) -> Fallen:
+    loop = asyncio.get_running_loop()
+    end, pause_s = loop.time() + work.parts.spec.timing.start, FIRST_PAUSE_S
+    pending, fallen = list(names), Fallen()
+    while pending:
+        results = await _call(work, provider, pending)
+        await _rebooted(work, results)
+        late = loop.time() + pause_s > end
+        failed = {n: e for n, e in results.items() if isinstance(e, CloudError)}
+        pending = [n for n, e in failed.items() if isinstance(e, Transient) and not late]
+        fallen |= {n: f"{decide.explain(e)}: {e}" for n, e in failed.items() if n not in pending}
+        if pending:
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+    return fallen
+
+
+async def _call(
+    work: Work, provider: Provider, names: Sequence[str]
+) -> Mapping[str, Instance | CloudError]:
+    nodes = work.record.of(names)
+    launches = [
+        replace(describe(work, node, 0), flavor=node.flavor or "", zone=node.zone) for node in nodes
+    ]
+
+    async def call() -> Mapping[str, Instance | CloudError]:
+        return await provider.reboot(launches)
+
+    try:
+        results = await whole(call())
+    except CloudError as error:
+        return dict.fromkeys(names, error)
+    silent = Transient("the provider said nothing about it")
+    return {name: results.get(name, silent) for name in names}
+
+
+async def _rebooted(work: Work, results: Mapping[str, Instance | CloudError]) -> None:
+    made = {name: one for name, one in results.items() if isinstance(one, Instance)}
+    moves = [
+        node.to(NodeState.BOOTING, address=made[node.name].address or node.address)
+        for node in work.record.of(made, NodeState.REQUESTED)
+    ]
+    await work.record.move(moves, "instance rebooted", work.operation.id)
+
+
+async def restart_with_configuration(work: Work) -> Fallen:
+    """An update: the same instances, started afresh with the configuration of now."""
+    if work.operation.kind is not Kind.UPDATE:
+        return {}
+    gone = await _gone(work)
+    names = [name for name in work.names if name not in gone]
+    return gone | await reboot(work, names)
+
+
+async def _gone(work: Work) -> Fallen:
+    return {
+        name: "the batch system has let go of it; it starts with the new configuration"
+        for name, fate in (await fates(work)).items()
+        if fate is Fate.GO
+    }

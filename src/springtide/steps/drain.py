@@ -1,0 +1,83 @@
+"""Taking nodes out of service without hurting their jobs, and giving them back."""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+from springtide import decide
+from springtide.model import IN_ROUNDS, Kind, NodeState
+from springtide.ports import Unavailable
+from springtide.steps.work import Fallen, Work, insist
+
+SHORTEST_S, LONGEST_S = 0.2, 10.0
+SHARE = 0.02
+"""The longer nodes have been draining, the less does another moment matter."""
+
+
+async def drain(work: Work) -> Fallen:
+    """Have the nodes take no new jobs, and wait until those they have are over.
+
+    All must be free, unless the operation takes them in rounds: then those that are free go on.
+    """
+    await _retire(work)
+    if work.operation.options.get("via") == "batch" or not work.names:
+        return {}  # the batch system has drained them itself
+    if work.operation.kind is Kind.STOP:
+        await insist(work.parts.batch.close, work.parts.spec.timing.lock)
+    began_at, limit_s = work.operation.started_at or work.record.now(), limit(work)
+    while True:
+        seen = await _look(work)
+        end = work.record.now() - began_at
+        if not (seen.busy or seen.undrained or seen.unserved):
+            return _some(work, seen.free)
+        if seen.free and work.operation.kind in IN_ROUNDS:
+            return _some(work, seen.free)
+        if end >= limit_s:
+            return decide.undrainable(work.names, seen.busy, f"{limit_s:.0f} s (timing.drain)")
+        await asyncio.sleep(_pause_s(end, limit_s))
+
+
+def limit(work: Work) -> float:
+    return float(work.operation.options.get("limit") or work.parts.spec.timing.drain)
+
+
+def _pause_s(waited_s: float, limit_s: float) -> float:
+    return min(max(SHORTEST_S, SHARE * waited_s), LONGEST_S, limit_s)
+
+
+async def _retire(work: Work) -> None:
+    ready = work.record.of(work.names, NodeState.READY)
+    moves = [node.to(NodeState.DRAINING) for node in ready]
+    await work.record.move(moves, "node draining", work.operation.id)
+
+
+async def _look(work: Work) -> decide.Draining:
+    """How far the nodes are, and on with those that are not there yet."""
+    batch, lock_s = work.parts.batch, work.parts.spec.timing.lock
+    nodes = work.record.of(work.names)
+    seen = decide.draining(nodes, await insist(partial(batch.nodes, work.names), lock_s))
+    why = f"{work.operation.kind} by {work.operation.asked_by} (operation {work.operation.id})"
+    if work.operation.options.get("now"):
+        await insist(partial(batch.give_back, seen.busy, why), lock_s)
+    if seen.undrained:
+        await insist(partial(batch.drain, seen.undrained, why), lock_s)
+    if seen.unserved:
+        await insist(partial(batch.give_back, seen.unserved, why), lock_s)
+    return seen
+
+
+def _some(work: Work, free: Sequence[str]) -> Fallen:
+    """The first of those that are free; the others are for later."""
+    if work.operation.kind in IN_ROUNDS:
+        batch = work.operation.options.get("batch") or len(free)
+        work.later.update(set(work.names) - set(free[:batch]))
+    return {}
+
+
+async def undrain(work: Work) -> Fallen:
+    """Back to service, unless somebody else drained them: then they stay so."""
+    try:
+        await insist(partial(work.parts.batch.undrain, work.names), work.parts.spec.timing.lock)
+    except Unavailable as error:
+        return dict.fromkeys(work.names, f"it could not be undrained: {error}")
+    return {}
