@@ -86,7 +86,7 @@ def render_include(
     settings, times = _beside(_power_saving(cluster, Layout(state), keep), theirs)
     lists = {key: value for key, value in theirs.items() if key in _SITE_LISTS}
     merged = {"power saving": _merged(settings, lists, _SITE_LISTS)}
-    sections = _with_parameters(cluster, merged)
+    sections = _with_parameters(cluster, merged, lists)
     return _document([*sections, *_machines(cluster, times, default)])
 
 
@@ -106,9 +106,14 @@ def _beside(ours: Settings, theirs: Mapping[str, str]) -> tuple[Settings, Settin
     return settings | {"SuspendTime": "INFINITE"}, times
 
 
-def _with_parameters(cluster: Cluster, sections: Mapping[str, Settings]) -> list[str]:
-    """The sections, changed by the spec's own parameters and followed by the rest of them."""
-    parameters = slurm_of(cluster).parameters
+def _with_parameters(
+    cluster: Cluster, sections: Mapping[str, Settings], lists: Mapping[str, str] | None = None
+) -> list[str]:
+    """The sections, changed by the spec's own parameters and followed by the rest of them.
+
+    `lists` are those of an existing slurm.conf.
+    """
+    parameters = _added(lists or {}, slurm_of(cluster).parameters)
     theirs = {key.lower(): value for key, value in parameters.items()}
     known = {key.lower() for settings in sections.values() for key in settings}
     others = {key: value for key, value in parameters.items() if key.lower() not in known}
@@ -320,6 +325,14 @@ def _merged(ours: Settings, theirs: Mapping[str, str], lists: frozenset[str]) ->
         if name in theirs:
             merged[key] = _extended(value, theirs[name]) if name in lists else theirs[name]
     return merged
+
+
+def _added(lists: Mapping[str, str], parameters: Mapping[str, str]) -> Settings:
+    """Parameters with those of lists that stand elsewhere before their own."""
+    return {
+        key: _extended(lists[key.lower()], value) if key.lower() in lists else value
+        for key, value in parameters.items()
+    }
 
 
 def _extended(ours: str, theirs: str) -> str:

@@ -1,0 +1,257 @@
+"""Our part in a Slurm of somebody else's: one file that its slurm.conf includes.
+
+The daemon's Slurm reloads through an Attachment instead of a Control; `tide attach` and
+`tide check` look through one. Nothing else of that Slurm is written, and its slurmctld is never
+started or stopped: it is asked to reread its files where that is enough.
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from springtide.batch import slurm_existing, slurm_text
+from springtide.batch.slurm_commands import Commands
+from springtide.batch.slurm_conf import TooOldError, hides_nodes, needs_restart, slurm_of
+from springtide.batch.slurm_existing import Conf, Running, UnreadableConf
+from springtide.batch.slurm_include import (
+    RELOADS_ALL,
+    compose_include,
+    decide_differences,
+    render_left,
+)
+from springtide.batch.slurm_place import check_reachable, directory, write
+from springtide.batch.slurm_service import read
+from springtide.layout import Layout
+from springtide.nodeset import fold
+from springtide.ports import Site, Unavailable
+from springtide.spec import Cluster
+
+DRAFT = "slurm.conf.draft"
+REREAD_S = 10.0
+"""A slurmctld has reread its files by then."""
+LOOK_S = 0.2
+
+
+class Waiting(Unavailable):
+    """The owner of that Slurm has something to do first; the text says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How we stand in that Slurm."""
+
+    conf: Conf
+    running: Running
+    missing: tuple[str, ...]
+    """Our nodes that slurmctld does not know, as far as it tells."""
+    wanted: str
+    """What the include should be."""
+    written: str
+    """What it is."""
+    written_at: float
+    taken: str
+    """What slurmctld was last seen to run with."""
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether slurmctld runs with what the include should be."""
+        if self.conf.ours is None or self.missing or self.written != self.wanted:
+            return False
+        return self._was_read and not decide_differences(self.wanted, self.running)
+
+    @property
+    def _was_read(self) -> bool:
+        """At its start, or since: then only if what has changed can be reread."""
+        if self.taken == self.wanted:
+            return True
+        since = self.running.booted_at >= int(self.written_at)
+        return self.running.has_read_the_file and (since or not self.needs_restart)
+
+    @property
+    def needs_restart(self) -> bool:
+        """Whether slurmctld must be restarted to run with what the include should be."""
+        if self.running.release >= RELOADS_ALL:
+            return False
+        return not self.taken or needs_restart(self.taken, self.wanted)
+
+    @property
+    def may_reload(self) -> bool:
+        """Whether we may ask slurmctld to reread its files.
+
+        An old one dies of it if nodes came or went, which its owner may have in mind.
+        """
+        if self.running.release >= RELOADS_ALL:
+            return True
+        only_ours = self.running.has_read_the_file and self.written == self.taken
+        return only_ours and not self.needs_restart
+
+
+class Attachment:
+    """One cluster's."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        batch = slurm_of(cluster)
+        assert batch.attach is not None
+        self._cluster = cluster
+        self._layout = Layout(cluster.state)
+        self._user = batch.user
+        self.commands = Commands(batch.attach, "is batch.attach right?")
+
+    @property
+    def conf(self) -> Path:
+        return self.commands.conf
+
+    @property
+    def include(self) -> Path:
+        return self._layout.include
+
+    # Looking
+
+    def look(self) -> Standing:
+        """One look at the files and at slurmctld; raises Unavailable."""
+        conf, running, written = self.read_conf(), self.read_running(), read(self.include)
+        try:
+            wanted = compose_include(self._cluster, conf, running, written)
+        except TooOldError as error:
+            raise Unavailable(str(error)) from error
+        at = self.include.stat().st_mtime if written else 0.0
+        return Standing(conf, running, self._missing(), wanted, written, at, read(self._taken))
+
+    def read_conf(self) -> Conf:
+        try:
+            return slurm_existing.read(self.conf, self.include)
+        except UnreadableConf as error:
+            raise Unavailable(str(error)) from error
+
+    def read_running(self) -> Running:
+        said = self.commands.checked(["scontrol", "show", "config"]).stdout
+        try:
+            return slurm_existing.parse_running(said)
+        except slurm_text.UnreadableError as error:
+            raise Unavailable(str(error)) from error
+
+    def _missing(self) -> tuple[str, ...]:
+        """A Slurm that hides powered-down nodes cannot tell."""
+        if hides_nodes(self._cluster):
+            return ()
+        said = self.commands.checked(["scontrol", "-o", "show", "nodes"]).stdout
+        known = slurm_text.parse_nodes(said)
+        return tuple(name for name in self._cluster.node_group if name not in known)
+
+    @property
+    def _taken(self) -> Path:
+        return self._layout.run / "springtide.conf"
+
+    # Changing
+
+    def reload(self, site: Site) -> str:
+        """Write the include and have slurmctld run with it; says what that changed."""
+        before = self.look()
+        self._install(before)
+        now = self.look()
+        if now.conf.ours is None:
+            raise Waiting(f"{self.conf} does not include {self.include} yet; {_ADVICE}")
+        if now.is_taken:
+            return self._remember(now, "slurmctld runs with our nodes")
+        if not before.may_reload:
+            raise Waiting(f"slurmctld has not read {self.include} as it is now; {_ADVICE}")
+        self.commands.checked(["scontrol", "reconfigure"])
+        return self._remember(self._reread(), "slurmctld reconfigured")
+
+    def _remember(self, now: Standing, news: str) -> str:
+        write(self._taken, now.wanted)
+        return news if now.taken != now.wanted else ""
+
+    def _reread(self) -> Standing:
+        end = time.monotonic() + REREAD_S
+        while not (now := self.look()).is_taken:
+            if time.monotonic() > end:
+                raise Waiting(f"slurmctld has reread its files, but {_why(now)}; {_ADVICE}")
+            time.sleep(LOOK_S)
+        return now
+
+    def _install(self, now: Standing) -> None:
+        """A file that Slurm would not read never takes the place of one that it does."""
+        directory(self._layout.state, "root", 0o755)
+        check_reachable(self._layout.state, self._user)
+        for path in (self._layout.run, self._layout.log, self.include.parent):
+            directory(path, "root", 0o755)
+        if now.written != now.wanted:
+            self._try(now.conf.render(now.wanted))
+            write(self.include, now.wanted)
+
+    def _try(self, text: str) -> None:
+        draft = self._layout.run / DRAFT
+        write(draft, text)
+        try:
+            self.commands.checked(["scontrol", "--version"], conf=draft)
+        except Unavailable as error:
+            why = str(error).replace(str(draft), f"{self.conf} with our include")
+            raise Unavailable(f"Slurm would not read its new configuration: {why}") from error
+        finally:
+            draft.unlink(missing_ok=True)
+
+    # Leaving
+
+    def leave(self) -> "Needed":
+        """Make the include harmless; says what of ours that Slurm still needs."""
+        conf = self.read_conf()
+        needed = self._needed(conf)
+        if needed.include:
+            write(self.include, render_left(read(self.include), conf))
+            if needed.programs and self._drops_us():
+                return Needed(include=True, programs=False)
+        return needed
+
+    def _needed(self, conf: Conf) -> "Needed":
+        """A slurmctld that does not answer may run with our programs as long as it has a file."""
+        try:
+            running = self.read_running()
+        except Unavailable:
+            return Needed(conf.ours is not None, conf.ours is not None)
+        return Needed(conf.ours is not None, self.is_used(running))
+
+    def is_used(self, running: Running) -> bool:
+        """Whether slurmctld runs our programs."""
+        ours = f"{self._layout.programs}/"
+        return any(value.startswith(ours) for value in running.settings.values())
+
+    def _drops_us(self) -> bool:
+        """Whether slurmctld has reread its files and runs without us."""
+        try:
+            if self.read_running().release < RELOADS_ALL:
+                return False
+            self.commands.checked(["scontrol", "reconfigure"])
+            end = time.monotonic() + REREAD_S
+            while self.is_used(self.read_running()):
+                if time.monotonic() > end:
+                    return False
+                time.sleep(LOOK_S)
+        except Unavailable:
+            return False
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """What of ours that Slurm needs, though we leave."""
+
+    include: bool
+    """Its slurm.conf includes it, and slurmctld would not start without it."""
+    programs: bool
+    """slurmctld runs them, above all before each job."""
+
+    def __bool__(self) -> bool:
+        return self.include or self.programs
+
+
+_ADVICE = "run `tide attach` to see what to do"
+
+
+def _why(now: Standing) -> str:
+    if now.missing:
+        return f"does not know {fold(now.missing)}"
+    differences = decide_differences(now.wanted, now.running)
+    if differences:
+        return f"runs with other values of {', '.join(differences)}"
+    return "does not run with all of ours"

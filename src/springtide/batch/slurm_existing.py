@@ -1,0 +1,213 @@
+"""A Slurm that is there without us: its slurm.conf with all that it includes, and what its
+slurmctld runs with. Pure but for `read`; called by `slurm_attached` and by the checks.
+
+Slurm minds no case in keys, so keys are lower case here.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from springtide.batch.slurm_text import UnreadableError, parse_time, parse_version, release
+from springtide.nodeset import NodeNameError, expand
+
+MOST_NESTED = 10
+"""Files that include files that include files."""
+
+_PAIR = re.compile(r'([\w.]+)\s*[-+*/]?=\s*(?:"([^"]*)"|(\S+))')
+_INCLUDE = re.compile(r"\s*include\s+(\S+)\s*", re.IGNORECASE)
+_COMMENT = re.compile(r"(?<!\\)#.*")
+_ID = re.compile(r"\(\d+\)$")
+_ENTITIES = frozenset({"nodename", "partitionname", "nodeset", "downnodes", "frontendname"})
+
+
+class UnreadableConf(Exception):
+    """A slurm.conf cannot be read; the text says which file, and why."""
+
+
+# The file
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of slurm.conf that says something, without its comment."""
+
+    file: Path
+    number: int
+    text: str
+    pairs: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """What it defines: a node, a partition, or the first of its settings."""
+        return self.pairs[0][0] if self.pairs else ""
+
+    @property
+    def name(self) -> str:
+        """Of the node or partition that it defines."""
+        return self.pairs[0][1] if self.pairs else ""
+
+    @property
+    def settings(self) -> tuple[tuple[str, str], ...]:
+        return () if self.kind in _ENTITIES else self.pairs
+
+    @property
+    def included(self) -> str | None:
+        """The file that it includes, as it is written there."""
+        match = _INCLUDE.fullmatch(self.text)
+        return match[1] if match else None
+
+
+@dataclass(frozen=True, slots=True)
+class Conf:
+    """A slurm.conf with the files that it includes in their places; ours only by its line."""
+
+    path: Path
+    lines: tuple[Line, ...]
+    ours: Line | None = None
+    """The line that includes our file."""
+
+    @property
+    def files(self) -> list[Path]:
+        """All that it consists of, but for ours."""
+        return list(dict.fromkeys([self.path, *(line.file for line in self.lines)]))
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Of those that stand there twice the last one counts."""
+        return dict(pair for line in self.lines for pair in line.settings)
+
+    @property
+    def nodes(self) -> list[str]:
+        found = [_names(line.name) for line in self._of("nodename") if not _is_default(line)]
+        return [name for names in found for name in names]
+
+    @property
+    def partitions(self) -> list[str]:
+        return [line.name for line in self._of("partitionname") if not _is_default(line)]
+
+    @property
+    def default_partition(self) -> str | None:
+        """Where jobs go that name none."""
+        lines = self._of("partitionname")
+        found = [each for each in lines if dict(each.pairs).get("default", "").upper() == "YES"]
+        return found[-1].name if found else None
+
+    @property
+    def defaults(self) -> list[Line]:
+        """What holds for all nodes or partitions that are defined after it."""
+        return [line for line in self.lines if line.kind in _ENTITIES and _is_default(line)]
+
+    def _of(self, kind: str) -> list[Line]:
+        return [line for line in self.lines if line.kind == kind]
+
+    def render(self, ours: str) -> str:
+        """All in one text, with ours where it is included, or else at the end."""
+        texts = [ours if line == self.ours else line.text for line in self.lines]
+        return "\n".join([*texts, *([] if self.ours else [ours])]) + "\n"
+
+
+def _is_default(line: Line) -> bool:
+    return line.name.upper() == "DEFAULT"
+
+
+def _names(text: str) -> list[str]:
+    """Slurm may know host lists that we do not."""
+    try:
+        return expand(text)
+    except NodeNameError:
+        return []
+
+
+def read(path: Path, ours: Path, text: Callable[[Path], str] = Path.read_text) -> Conf:
+    """The file and all that it includes; ours may be included by whatever name."""
+    lines = tuple(_flat(path, ours, text, MOST_NESTED))
+    mine = [line for line in lines if line.included]
+    return Conf(path, lines, mine[0] if mine else None)
+
+
+def _flat(path: Path, ours: Path, text: Callable[[Path], str], depth: int) -> Iterator[Line]:
+    if depth == 0:
+        raise UnreadableConf(f"{path} is included by files that include each other")
+    try:
+        lines = parse_lines(text(path), path)
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise UnreadableConf(f"{path} cannot be read: {why}") from error
+    for line in lines:
+        target = path.parent / line.included if line.included else None
+        if target is None or target.resolve() == ours.resolve():
+            yield line
+        else:
+            yield from _flat(target, ours, text, depth - 1)
+
+
+def parse_lines(text: str, file: Path = Path("slurm.conf")) -> list[Line]:
+    """The lines that say something. A backslash at the end goes on in the next."""
+    lines, begun, number = [], "", 0
+    for at, raw in enumerate(text.splitlines(), 1):
+        number = number if begun else at
+        part = _COMMENT.sub("", raw).rstrip()
+        if part.endswith("\\"):
+            begun += part[:-1]
+            continue
+        whole, begun = (begun + part).strip(), ""
+        if whole:
+            lines.append(Line(file, number, whole, _pairs(whole)))
+    return lines
+
+
+def _pairs(text: str) -> tuple[tuple[str, str], ...]:
+    found = _PAIR.findall(text)
+    return tuple((key.lower(), quoted or bare) for key, quoted, bare in found)
+
+
+# What slurmctld runs with
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What `scontrol show config` says."""
+
+    settings: Mapping[str, str]
+
+    def get(self, key: str) -> str:
+        return self.settings.get(key, "")
+
+    @property
+    def version(self) -> str:
+        return parse_version(self.get("slurm_version"))
+
+    @property
+    def release(self) -> tuple[int, int]:
+        return release(self.version)
+
+    @property
+    def booted_at(self) -> float:
+        return parse_time(self.get("boot_time")) or 0.0
+
+    @property
+    def has_read_the_file(self) -> bool:
+        """Whether the files are as they were when slurmctld last read them."""
+        return self.get("hash_val") == "Match"
+
+    @property
+    def user(self) -> str:
+        """SlurmUser, without its number."""
+        return _ID.sub("", self.get("slurmuser"))
+
+    @property
+    def host(self) -> str:
+        """The first SlurmctldHost, without its address."""
+        return self.get("slurmctldhost").partition("(")[0]
+
+
+def parse_running(text: str) -> Running:
+    """From `scontrol show config`; what is not set is left out."""
+    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
+    known = {key.strip().lower().removesuffix("[0]"): value.strip() for key, _, value in pairs}
+    settings = {key: value for key, value in known.items() if value not in ("", "(null)")}
+    if "slurm_version" not in settings:
+        raise UnreadableError("scontrol did not print the configuration")
+    return Running(settings)
