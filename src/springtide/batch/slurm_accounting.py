@@ -25,7 +25,7 @@ from springtide.layout import Layout
 from springtide.ports import Unavailable
 from springtide.spec import Cluster
 
-KEY = "batch.accounting.port"
+PORT_KEY = "batch.accounting.port"
 COMMAND_S = 30.0
 PROGRAMS = ("mariadbd", "mariadb-install-db", "slurmdbd", "sacctmgr")
 
@@ -123,7 +123,7 @@ class Accounting:
     def _start_slurmdbd(self, hosts: Path, address: str, port: int) -> list[str]:
         path = self._layout.accounting / "slurmdbd.conf"
         if not self.running or f"DbdPort={port}\n" not in read(path):
-            check_port(address, port, "slurmdbd", KEY)
+            check_port(address, port, "slurmdbd", PORT_KEY)
         text = render_slurmdbd(self._layout, self._host, address, port, self._user)
         _leave_other(self._slurmdbd, {path: text})
         write(path, text, mode=0o600, user=self._user)
