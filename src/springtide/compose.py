@@ -95,7 +95,8 @@ def _configurator(spec: Cluster, batch: SlurmSpec, layout: Layout) -> SlurmNode:
         wait_s=spec.timing.start + spec.timing.stop,
     )
     return SlurmNode(
-        conf=layout.conf,
+        conf=layout.conf / "slurm.conf",
+        hosts=layout.conf / "hosts",
         key=layout.munge_key,
         socket=layout.munge_socket,
         control=control_host(spec),

@@ -17,8 +17,6 @@ from springtide.model import Node
 from springtide.ports import Site
 
 MUNGE_USER = "munge"
-HOSTS = "hosts"
-"""Beside slurm.conf: the names of control host and nodes."""
 START_S = 0.1
 """A slurmd on a busy machine has registered after this."""
 
@@ -28,7 +26,9 @@ class SlurmNode:
     """Where the cluster's files are, on the control host and on nodes alike."""
 
     conf: Path
-    """Directory of slurm.conf."""
+    """slurm.conf."""
+    hosts: Path
+    """The names of control host and nodes, for the nodes."""
     key: Path
     """munge.key, in a directory of its own."""
     socket: Path
@@ -39,20 +39,22 @@ class SlurmNode:
     """The shared filesystem: there before slurmd starts."""
     user: str
     programs: Programs
+    directories: Sequence[str] = ("/var/spool/slurmd",)
+    """What slurmd expects to be there; Slurm writes %n and %h for the node's name."""
 
     async def prepare(self, site: Site) -> None:
-        self.conf.mkdir(parents=True, exist_ok=True)
+        self.conf.parent.mkdir(parents=True, exist_ok=True)
         ensure_munge_key(self.key)
 
     async def publish(self, site: Site, addresses: Mapping[str, str]) -> None:
         """One file that all nodes see; it is replaced whole, and only if it changes."""
-        write(self.conf / HOSTS, render_hosts(self.control, site, addresses), 0o644)
+        write(self.hosts, render_hosts(self.control, site, addresses), 0o644)
 
     async def install(self) -> None:
         self.programs.install()
 
     def user_data(self, node: Node, site: Site) -> str:
-        return render_boot(self)
+        return render_boot(self, node.name)
 
 
 def ensure_munge_key(path: Path) -> None:
@@ -97,7 +99,7 @@ until getent passwd {user} >/dev/null; do sleep 0.1; done
 }} &
 
 munge=${{socket%/*}}
-mkdir -p "$munge" /var/spool/slurmd
+mkdir -p "$munge" {directories}
 chown {munge_user} "$munge"
 setpriv --reuid={munge_user} --regid={munge_user} --clear-groups \\
     munged --foreground --key-file="$key" --socket="$socket" --pid-file="$munge/munged.pid" \\
@@ -116,15 +118,20 @@ exec slurmd -D -b -N "$TIDE_NODE" -f "$conf"
 """
 
 
-def render_boot(node: SlurmNode) -> str:
+def render_boot(node: SlurmNode, name: str) -> str:
     """A shell script: filesystem and users first, then munge, and slurmd only after all that."""
     return BOOT.format(
-        conf=quote(str(node.conf / "slurm.conf")),
-        hosts=quote(str(node.conf / HOSTS)),
+        conf=quote(str(node.conf)),
+        hosts=quote(str(node.hosts)),
         key=quote(str(node.key)),
         socket=quote(str(node.socket)),
         mounts=" ".join(quote(str(path)) for path in node.mounts),
+        directories=" ".join(quote(_named(path, name)) for path in node.directories),
         user=quote(node.user),
         munge_user=MUNGE_USER,
         late=round(100 * (2 - START_S)),
     )
+
+
+def _named(path: str, name: str) -> str:
+    return path.replace("%n", name).replace("%h", name)
