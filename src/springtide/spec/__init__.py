@@ -7,6 +7,7 @@ the file. Inside: `source` reads YAML with places, `values` and `parts` are the 
 
 from springtide.spec.cluster import Cluster, schema
 from springtide.spec.parts import (
+    Accounting,
     Containers,
     FakeBatch,
     FakeProvider,
@@ -16,13 +17,16 @@ from springtide.spec.parts import (
     NoProvider,
     Partition,
     Provider,
+    Rebuild,
     Slurm,
     Timing,
 )
-from springtide.spec.problems import Problem, SpecError, UnknownNodes
+from springtide.spec.problems import Problem, SpecError, UnknownGroup, UnknownNodes
 from springtide.spec.read import load, parse
+from springtide.spec.rewrite import reimaged, resized
 
 __all__ = [
+    "Accounting",
     "Cluster",
     "Containers",
     "FakeBatch",
@@ -34,11 +38,15 @@ __all__ = [
     "Partition",
     "Problem",
     "Provider",
+    "Rebuild",
     "Slurm",
     "SpecError",
     "Timing",
+    "UnknownGroup",
     "UnknownNodes",
     "load",
     "parse",
+    "reimaged",
+    "resized",
     "schema",
 ]

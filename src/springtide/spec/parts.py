@@ -5,7 +5,7 @@ Attributes are called as their keys are. Times are seconds, memory is MiB.
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -47,6 +47,11 @@ class Strict(BaseModel):
         if not isinstance(data, dict):
             return data
         return {k: v for k, v in data.items() if v is not None or k not in cls.model_fields}
+
+    def but(self, **fields: Any) -> Self:
+        """This with other values for some fields, checked again."""
+        mine = {field: getattr(self, field) for field in type(self).model_fields}
+        return self.model_validate(mine | fields)
 
 
 def _kind(default: str) -> BeforeValidator:
@@ -93,6 +98,8 @@ class Slurm(Batch):
     """`{}` keeps an account of all jobs, for sacct; left out, none is kept."""
     attach: AbsolutePath | None = None
     """The slurm.conf of a Slurm that is there without us; left out, the cluster has its own."""
+    munge_key: AbsolutePath | None = None
+    """The key of that Slurm's munge, for nodes; left out, /etc/munge/munge.key."""
     hide_off: Switch = False
     """Whether Slurm's commands show no powered-down nodes, not even to root."""
     parameters: Mapping[ParameterName, Parameter] = Field(default_factory=dict)

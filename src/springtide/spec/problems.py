@@ -37,6 +37,10 @@ class SpecError(Exception):
         super().__init__("\n".join(map(str, self.problems)))
 
 
+class UnknownGroup(SpecError):
+    """A group from outside that the file does not have."""
+
+
 class UnknownNodes(ValueError):
     """Names from outside that are none of ours, or of machines that we never touch."""
 

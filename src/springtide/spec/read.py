@@ -50,7 +50,10 @@ def _text(content: bytes, name: str) -> str:
 
 def parse(text: str, name: str) -> Cluster:
     """The cluster that a text describes; `name` is what problems call its file."""
-    document = source.read(text, name)
+    return build(source.read(text, name))
+
+
+def build(document: source.Document) -> Cluster:
     try:
         cluster = Cluster.model_validate(document.data)
     except ValidationError as error:

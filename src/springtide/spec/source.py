@@ -42,6 +42,7 @@ class Document:
     """The data of a file, and where things stand in it."""
 
     name: str
+    root: MappingNode
     data: Any = None
     keys: dict[Path, Place] = field(default_factory=dict)
     values: dict[Path, Place] = field(default_factory=dict)
@@ -70,7 +71,7 @@ def read(text: str, name: str) -> Document:
         raise error(name, None, "the file is empty; it needs at least `cluster: NAME`")
     if not isinstance(root, MappingNode):
         raise error(name, _place(root), "the file must be a mapping of keys, `cluster: NAME` first")
-    document = Document(name)
+    document = Document(name, root)
     document.data = _Reader(document).build(root, ())
     return document
 
@@ -153,7 +154,7 @@ class _Reader:
             return self._mapping(node, path)
         if isinstance(node, SequenceNode):
             return [self.build(item, (*path, i)) for i, item in enumerate(node.value)]
-        return None if node.tag == _NULL else node.value
+        return None if is_null(node) else node.value
 
     def _count(self, node: Node, path: Path) -> None:
         self.count += 1
@@ -169,7 +170,7 @@ class _Reader:
 
     def _mapping(self, node: MappingNode, path: Path) -> dict[str, Any]:
         data: dict[str, Any] = {}
-        for key, value in _own(node):
+        for key, value in own(node):
             if not isinstance(key, ScalarNode):
                 self._note(key, "a key must be a word, not a list or a mapping")
             elif key.value in data:
@@ -196,16 +197,21 @@ class _Reader:
                 self._note(other, "after << must come a mapping, such as *name")
             elif id(other) not in seen:
                 seen.add(id(other))
-                yield from ((k, v) for k, v in _own(other) if isinstance(k, ScalarNode))
+                yield from ((k, v) for k, v in own(other) if isinstance(k, ScalarNode))
                 yield from self._merged(other, seen)
 
     def _note(self, node: Node, message: str) -> None:
         self.document.problems.append(self.document.at(_place(node), message))
 
 
+def is_null(node: Node) -> bool:
+    return bool(node.tag == _NULL)
+
+
 def _is_list(node: Node) -> bool:
     return isinstance(node, SequenceNode)
 
 
-def _own(node: MappingNode) -> list[tuple[Node, Node]]:
+def own(node: MappingNode) -> list[tuple[Node, Node]]:
+    """The entries that stand in a mapping itself, without those that `<<` brings in."""
     return [(key, value) for key, value in node.value if key.tag != _MERGE]
