@@ -132,17 +132,17 @@ class Engine:
                     reason=reason,
                     created_at=self._record.now(),
                 )
-                for part in self._parted(kind, nodes, bool(answered))
+                for part in self._parted(kind, nodes)
             ]
             opened = await self._store.open(wanted, answered)
             for operation in opened:
                 self._begin(operation)
         return opened
 
-    def _parted(self, kind: Kind, nodes: Iterable[str], by_batch: bool) -> list[list[str]]:
-        """A busy node must not hold up free ones; what people ask of many nodes stays whole."""
+    def _parted(self, kind: Kind, nodes: Iterable[str]) -> list[list[str]]:
+        """A busy node must not hold up free ones; what changes the cluster's size stays whole."""
         names = list(nodes)
-        if kind not in (Kind.RESUME, Kind.SUSPEND) and not by_batch:
+        if kind not in (Kind.RESUME, Kind.SUSPEND, Kind.REBUILD):
             return [names]
         parts: dict[int | None, list[str]] = defaultdict(list)
         for name in names:

@@ -17,6 +17,7 @@ from springtide.planner import SERVING, Planner
 from springtide.ports import Power, Unavailable
 from springtide.spec import Cluster
 from springtide.spec.leaving import diff
+from springtide.spool import BadRequest
 from springtide.steps import Parts
 
 
@@ -127,6 +128,10 @@ class People:
         With a command, which is tried on every node in service, nothing is rebuilt.
         """
         wanted = self.deployed(names)
+        if options.get("image"):
+            raise BadRequest(
+                "jobs rebuild with the image of the cluster file: change that, apply it"
+            )
         chosen = {**options, "force": True} if command else options
         doomed = await self.planner.outdated(wanted, chosen)
         if not doomed:
@@ -168,11 +173,12 @@ class People:
         The file is kept before anything follows from it. Whatever is cut off after that is
         found again by whoever applies it once more.
         """
-        self.deployed(())
         self._refuse_change(wanted)
         async with self._applying:
             store()
             await self.parts.adopt(wanted)
+            if self.parts.site is None or self.parts.stopped:
+                return Answer()  # a deploy or start will do what follows
             change = self.planner.resizing(wanted)
             opened: list[Operation] = []
             for kind, names in change.operations():

@@ -8,17 +8,18 @@ from dataclasses import replace
 from typing import Any
 
 from springtide import decide
-from springtide.engine import Refused
-from springtide.model import Kind, Node, NodeState
+from springtide.model import STARTING, Kind, Node, NodeState
 from springtide.nodeset import expand, fold
 from springtide.plans import Plan, make_plan
 from springtide.ports import Job, Unavailable
 from springtide.spec import Cluster
 from springtide.spec.fingerprint import fingerprint
 from springtide.spec.leaving import Changes, diff, union
+from springtide.spool import BadRequest
 from springtide.steps import Parts
 
 SERVING = (NodeState.READY, NodeState.DRAINING)
+UP = (*SERVING, *STARTING)
 
 
 class Planner:
@@ -34,14 +35,19 @@ class Planner:
     async def plan(self, kind: Kind, names: Iterable[str], options: Mapping[str, Any]) -> Plan:
         """What an operation would do now."""
         targets, notes = await self._targets(kind, names, options)
-        jobs: Sequence[Job] = ()
-        if self.parts.site is not None and not self.parts.stopped:
-            try:
-                jobs = await self.parts.batch.jobs()
-            except Unavailable as error:
-                notes = [*notes, f"the batch system cannot be asked about jobs: {error}"]
+        jobs, doubts = await self._jobs()
+        notes += doubts
         nodes, now = self.parts.record.nodes, bool(options.get("now"))
         return make_plan(kind, targets, self.spec, nodes, jobs, now=now, notes=notes)
+
+    async def _jobs(self) -> tuple[Sequence[Job], list[str]]:
+        """All jobs; if they cannot be known, why."""
+        if self.parts.site is None or self.parts.stopped:
+            return (), []
+        try:
+            return await self.parts.batch.jobs(), []
+        except Unavailable as error:
+            return (), [f"the batch system cannot be asked about jobs: {error}"]
 
     async def _targets(
         self, kind: Kind, names: Iterable[str], options: Mapping[str, Any]
@@ -63,14 +69,15 @@ class Planner:
     async def plan_apply(self, wanted: Cluster) -> tuple[Changes, list[Plan]]:
         """What another cluster file would change."""
         changes = diff(self.parts.wanted, wanted)
-        jobs = await self.parts.batch.jobs()
+        jobs, doubts = await self._jobs()
         nodes = self.parts.record.nodes
         fresh = {n: Node(n, g) for n, g in wanted.node_group.items() if n not in nodes}
         known = {**fresh, **nodes}
         both = union(wanted, self.spec, [n for n in nodes if n in self.spec.node_group])
         resized = self.resizing(wanted, fresh.values())
         return changes, [
-            make_plan(kind, names, both, known, jobs) for kind, names in resized.operations()
+            make_plan(kind, names, both, known, jobs, notes=doubts)
+            for kind, names in resized.operations()
         ]
 
     async def outdated(self, names: Iterable[str], options: Mapping[str, Any]) -> dict[str, str]:
@@ -78,16 +85,16 @@ class Planner:
         image = options.get("image")
         if image and image not in self.spec.images:
             known = ", ".join(self.spec.images)
-            raise Refused(f"there is no image {image}; the cluster file has {known}")
-        serving = self.parts.record.of(names, *SERVING)
+            raise BadRequest(f"there is no image {image}; the cluster file has {known}")
+        up = self.parts.record.of(names, *UP)
         instances = [
             one
             for provider in self.parts.distinct_providers()
             for one in await provider.list(self.spec.cluster)
         ]
-        found = decide.outdated(self.spec, serving, instances, image)
+        found = decide.outdated(self.spec, up, instances, image)
         if options.get("force"):
-            return {node.name: found.get(node.name, "as it should be") for node in serving}
+            return {node.name: found.get(node.name, "as it should be") for node in up}
         return found
 
     def resizing(self, wanted: Cluster, fresh: Iterable[Node] = ()) -> decide.Resizing:

@@ -24,6 +24,7 @@ from springtide.api.asked import (
 from springtide.api.peers import is_batch, peer_of
 from springtide.daemon import Daemon
 from springtide.engine import Refused
+from springtide.model import Kind
 from springtide.nodeset import NodeNameError, fold
 from springtide.ports import BatchNode, CloudError, Instance, StoreError, Unavailable
 from springtide.spec import SpecError, UnknownNodes
@@ -216,6 +217,8 @@ async def plan(request: Request) -> Response:
     operation, text = asked.pop("operation", None), asked.pop("nodes", "")
     if operation is None:
         return JSONResponse(shapes.table())
+    if operation == change.KILL:
+        operation, asked = Kind.SUSPEND, {**asked, "now": "1"}
     daemon, kind = daemon_of(request), parse_kind(operation)
     names = expanded(daemon, text) if text else ()
     made = await daemon.people.planner.plan(kind, names, parse_options(kind, asked))

@@ -4,6 +4,7 @@ import asyncio
 import resource
 import shutil
 import socket
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from springtide.api.log import configure_log
 from springtide.api.peers import PeerProtocol
 from springtide.compose import compose
 from springtide.daemon import Daemon, DaemonError, sole
+from springtide.detach import leave
 from springtide.layout import Layout
 from springtide.spec import Cluster
 
@@ -38,7 +40,7 @@ async def serve(spec: Cluster, file: Path | None = None) -> None:
             for provider in daemon.parts.distinct_providers():
                 await provider.close()
         if daemon.destroyed.is_set():
-            remove_state(layout)
+            remove_state(layout, await asyncio.to_thread(leave, daemon.spec))
 
 
 def allow_open_files() -> None:
@@ -49,16 +51,25 @@ def allow_open_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def remove_state(layout: Layout) -> None:
-    """What is ours, and the directory if nothing else is in it."""
+def remove_state(layout: Layout, kept: Sequence[Path] = ()) -> None:
+    """What is ours but for what must be kept, and the directory if nothing else is in it."""
     for path in layout.entries:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            with suppress(OSError):
-                path.unlink()
+        _remove(path, kept)
     with suppress(OSError):
         layout.state.rmdir()
+
+
+def _remove(path: Path, kept: Sequence[Path]) -> None:
+    if path in kept:
+        return
+    if not path.is_dir() or path.is_symlink():
+        with suppress(OSError):
+            path.unlink()
+    elif any(each.is_relative_to(path) for each in kept):
+        for each in path.iterdir():
+            _remove(each, kept)
+    else:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 async def _serve(daemon: Daemon, path: Path) -> None:

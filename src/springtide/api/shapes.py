@@ -44,6 +44,9 @@ def node(daemon: Daemon, name: str, batch: BatchNode | None, instances: Iterable
     group, found = daemon.spec.node_group[name], list(instances)
     return {
         **(asdict(Node(name, group)) | {"state": None} if record is None else asdict(record)),
+        "partitions": [
+            key for key, partition in daemon.spec.partitions.items() if group in partition.groups
+        ],
         "wanted_image": None if record is None else daemon.spec.groups[group].image,
         "outdated": None if record is None else _outdated(daemon, record, found),
         "batch": None

@@ -41,7 +41,7 @@ class Changes:
 def diff(former: Cluster, wanted: Cluster) -> Changes:
     """What changes from one file to the other, a line each."""
     sizes, groups = list(_sizes(former, wanted)), list(_groups(former, wanted))
-    both = former.groups.keys() & wanted.groups.keys()
+    both = _in_both(former, wanted)
     before, after = _settings(former, both), _settings(wanted, both)
     changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
     lines = [_line(key, before.get(key), after.get(key)) for key in changed]
@@ -51,8 +51,13 @@ def diff(former: Cluster, wanted: Cluster) -> Changes:
     return Changes((*sizes, *groups, *lines), (*refusals, *moved), not (groups or lines or moved))
 
 
+def _in_both(former: Cluster, wanted: Cluster) -> list[str]:
+    """The groups that stay, in the order of the file."""
+    return [key for key in former.groups if key in wanted.groups]
+
+
 def _sizes(former: Cluster, wanted: Cluster) -> Iterator[str]:
-    for key in former.groups.keys() & wanted.groups.keys():
+    for key in _in_both(former, wanted):
         old, new = former.groups[key], wanted.groups[key]
         if new.min != old.min:
             yield f"groups.{key}.min: {old.min} → {new.min}"
@@ -63,9 +68,9 @@ def _sizes(former: Cluster, wanted: Cluster) -> Iterator[str]:
 
 
 def _groups(former: Cluster, wanted: Cluster) -> Iterator[str]:
-    for key in former.groups.keys() - wanted.groups.keys():
+    for key in (key for key in former.groups if key not in wanted.groups):
         yield f"group {key} leaves, with {former.groups[key].nodes or 'no nodes'}"
-    for key in wanted.groups.keys() - former.groups.keys():
+    for key in (key for key in wanted.groups if key not in former.groups):
         yield f"group {key} comes, with {wanted.groups[key].nodes or 'no nodes'}"
 
 
@@ -97,7 +102,7 @@ def _shown(value: Any) -> str:
 
 def _moved(former: Cluster, wanted: Cluster) -> Iterator[str]:
     """Instances stay where they were made."""
-    for key in former.groups.keys() & wanted.groups.keys():
+    for key in _in_both(former, wanted):
         old, new = former.provider_of(key), wanted.provider_of(key)
         both = set(former.names(key)) & set(wanted.names(key))
         if both and (old.kind, getattr(old, "subnet", None)) != (
