@@ -14,16 +14,17 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from springtide import hook
-from springtide.api.fingerprint import fingerprint
 from springtide.batch import slurm_text
 from springtide.batch.slurm_conf import TooOldError, check_version
-from springtide.batch.slurm_control import MUNGE_USER, Control, is_free
-from springtide.cli import file_checks
+from springtide.batch.slurm_control import MUNGE_USER, Control
+from springtide.batch.slurm_place import is_free
+from springtide.cli import accounting_checks, control_checks, file_checks
 from springtide.cli.endings import remedy
 from springtide.cli.subject import Check, Look, Subject, run, search_path
 from springtide.configure.programs import problems
 from springtide.ports import Unavailable
 from springtide.spec import Slurm
+from springtide.spec.fingerprint import fingerprint
 
 PACKAGES = {
     "slurmctld": "slurmctld",
@@ -111,6 +112,9 @@ def look_at_port(subject: Subject) -> Iterable[Check]:
     if not isinstance(batch, Slurm):
         return
     name, conf = f"port {batch.port}", subject.daemon.layout.conf / "slurm.conf"
+    if subject.spec.control == "container":
+        yield Check(name, True, "in a network of its own")
+        return
     todo = "stop the program that has it (see `ss -ltnp`), or set batch.port to a free port"
     if Control(subject.spec.state, batch.user, conf).running:
         yield Check(name, True, "used by this cluster's slurmctld")
@@ -140,6 +144,10 @@ def look_at_kernel(subject: Subject) -> Iterable[Check]:
         text = slurm_text.error_text(done.stderr) or f"exit code {done.returncode}"
         todo = "containers need a kernel (or an outer container) that allows this"
         yield Check("kernel", False, text, todo)
+
+
+def look_at_nesting(subject: Subject) -> Iterable[Check]:
+    return control_checks.try_container(subject, TRY_KERNEL)
 
 
 def look_at_state(subject: Subject) -> Iterable[Check]:
@@ -220,6 +228,7 @@ MACHINE: Sequence[Look] = (
     look_at_programs,
     look_at_accounts,
     look_at_port,
+    accounting_checks.look_at_accounting,
     look_at_state,
 )
 REQUIRED: Sequence[Look] = (*MACHINE, *file_checks.REQUIRED)
@@ -227,7 +236,9 @@ ALL: Sequence[Look] = (
     *REQUIRED,
     file_checks.look_at_names,
     look_at_kernel,
+    look_at_nesting,
     look_at_rights,
+    control_checks.look_at_control,
     look_at_daemon,
     look_at_batch,
 )

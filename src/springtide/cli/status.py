@@ -27,12 +27,19 @@ def render_status(answer: Json, now: float) -> str:
     pairs = [
         ("cluster", answer["cluster"]),
         ("state in", answer["state_directory"]),
-        ("control", answer["control_address"] or "not deployed; run `tide deploy FILE`"),
+        ("control", _control(answer)),
         ("batch", _batch(answer["batch"])),
         ("nodes", _nodes(answer["nodes"])),
     ]
     running = [(f"operation {one['id']}", _operation(one, now)) for one in answer["operations"]]
     return output.render_pairs([*pairs, *running])
+
+
+def _control(answer: Json) -> str:
+    if answer["control_address"] is None:
+        return "not deployed; run `tide deploy FILE`"
+    places = {"here": "on this machine", "container": "in a container of its own"}
+    return f"{answer['control_address']}, {places[answer['control']]}"
 
 
 def _batch(batch: Json) -> str:
