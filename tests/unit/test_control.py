@@ -9,7 +9,7 @@ import pytest
 from springtide.cli import control_checks, controlled
 from springtide.cli.endings import Complaint, Exit
 from springtide.cli.subject import subject
-from springtide.control import cable, container, places
+from springtide.control import cable, container, inside, places
 from springtide.layout import Layout
 from springtide.ports import Rejected
 from springtide.providers.containers.site import Ground
@@ -129,10 +129,10 @@ def test_a_process_with_the_pid_of_a_dead_container_is_not_taken_for_it(tmp_path
 
 
 def test_a_daemon_is_not_started_beside_its_container(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(container.INSIDE, raising=False)
+    monkeypatch.delenv(inside.VARIABLE, raising=False)
     with pytest.raises(Complaint, match="start it with `tide deploy --cluster blue`"):
         controlled.refuse_outside(a_spec())
-    monkeypatch.setenv(container.INSIDE, "container")
+    monkeypatch.setenv(inside.VARIABLE, "container")
     controlled.refuse_outside(a_spec())
 
 

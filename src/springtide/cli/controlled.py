@@ -3,14 +3,13 @@
 Imported late: only few commands need it.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from springtide.cli.endings import Complaint, Exit
 from springtide.cli.whereabouts import option
-from springtide.control import cable, container
+from springtide.control import cable, container, inside
 from springtide.layout import Layout
 from springtide.ports import CloudError
 from springtide.providers.containers import site
@@ -39,7 +38,7 @@ _places = {"here": "on this machine itself", "container": "in a container"}
 
 def refuse_outside(spec: Cluster) -> None:
     """A daemon on this machine itself would make the nodes beside the container."""
-    if spec.control == "container" and os.environ.get(container.INSIDE) != "container":
+    if spec.control == "container" and not inside.is_inside():
         raise Complaint(
             f"the daemon of {spec.cluster} runs in a container, which makes sure that it does: "
             f"start it with `tide deploy {option(spec.state)}`",

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from springtide.control import cable, places
+from springtide.control import cable, inside, places
 from springtide.layout import Layout
 from springtide.ports import Rejected, Transient
 from springtide.providers.containers import links, site
@@ -31,8 +31,6 @@ from springtide.providers.containers.locks import directory_lock, machine_lock
 from springtide.providers.containers.site import Ground
 from springtide.spec import Cluster
 
-INSIDE = "TIDE_CONTROL"
-"""Tells the daemon that it is in the container."""
 INIT = Path(__file__).with_name("init.sh")
 NAMESPACES = ("--net", "--mount", "--uts", "--pid", "--ipc", "--propagation", "slave")
 COMMAND = ("unshare", *NAMESPACES, "--fork", "--kill-child=KILL", "/bin/sh", str(INIT))
@@ -62,7 +60,7 @@ def have(spec: Cluster, output: Path) -> list[str]:
             alive = known is not None and is_alive(known)
             ground = cable.claim(spec, alive)
             if known and alive:
-                return [*_fit(spec, known), *cable.connect(ground, known)]
+                return cable.connect(ground, known)
             process = _start(spec, ground, output)
             cable.connect(ground, process)
     return [f"container {host_name(spec.cluster)} was started"]
@@ -79,7 +77,7 @@ def _start(spec: Cluster, ground: Ground, output: Path) -> Process:
             stdout=log,
             stderr=log,
             cwd=home,
-            env={**os.environ, INSIDE: "container"},
+            env={**os.environ, inside.VARIABLE: "container"},
             start_new_session=True,
             umask=0o022,
         )
@@ -142,33 +140,6 @@ def _read(path: Path) -> str:
         return path.read_text(errors="replace")
     except FileNotFoundError:
         return ""
-
-
-def _fit(spec: Cluster, process: Process) -> list[str]:
-    """Let a running container write what its file names since."""
-    known = Layout(spec.state).control / "writable"
-    before = _read(known).splitlines()
-    fresh = [path for path in places.shared_directories(spec) if str(path) not in before]
-    for path in fresh:
-        for options in (["--rbind", str(path)], ["-o", "remount,bind,rw"]):
-            _inside(process, ["mount", "-n", *options, str(path)])
-    if fresh:
-        replace_quickly(known, places.render_lines([*map(Path, before), *fresh]))
-    return [f"{path} is shared with the container" for path in fresh]
-
-
-def _inside(process: Process, command: Sequence[str]) -> None:
-    with cable.namespace(process, "mnt") as space:
-        done = subprocess.run(
-            ["nsenter", f"--mount=/proc/self/fd/{space}", *command],
-            capture_output=True,
-            text=True,
-            timeout=START_S,
-            pass_fds=[space],
-            check=False,
-        )
-    if done.returncode:
-        raise Transient(f"in the control container: {done.stderr.strip()}")
 
 
 # Its end
