@@ -6,7 +6,7 @@ between the effects on two nodes, and between the effects and the reply, at any 
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from springtide.ports import CloudError, Instance, Launch, Site, Transient
 from springtide.providers.fake_cloud import CONTROL_ADDRESS, FakeCloud
@@ -52,16 +52,10 @@ class FakeProvider:
         return instances
 
     async def create(self, launches: Sequence[Launch]) -> Mapping[str, Instance | CloudError]:
-        answers: dict[str, Instance | CloudError] = {}
-        try:
-            await self._ask("create")
-            for launch in launches:
-                answers[launch.node] = self._launch(launch)
-                await self._pause(0)
-            await self._reply("create")
-        except CloudError as error:
-            return {launch.node: error for launch in launches}
-        return answers
+        return await self._for_each("create", self.cloud.launch, launches)
+
+    async def reboot(self, launches: Sequence[Launch]) -> Mapping[str, Instance | CloudError]:
+        return await self._for_each("reboot", self.cloud.reboot, launches)
 
     async def delete(self, instances: Sequence[Instance]) -> Mapping[str, CloudError]:
         refused: dict[str, CloudError] = {}
@@ -78,9 +72,23 @@ class FakeProvider:
     async def close(self) -> None:
         """Nothing is held open."""
 
-    def _launch(self, launch: Launch) -> Instance | CloudError:
+    async def _for_each(
+        self, kind: str, do: Callable[[Launch], Instance], launches: Sequence[Launch]
+    ) -> Mapping[str, Instance | CloudError]:
+        answers: dict[str, Instance | CloudError] = {}
         try:
-            return self.cloud.launch(launch)
+            await self._ask(kind)
+            for launch in launches:
+                answers[launch.node] = self._answer(do, launch)
+                await self._pause(0)
+            await self._reply(kind)
+        except CloudError as error:
+            return {launch.node: error for launch in launches}
+        return answers
+
+    def _answer(self, do: Callable[[Launch], Instance], launch: Launch) -> Instance | CloudError:
+        try:
+            return do(launch)
         except CloudError as error:
             return error
 

@@ -7,7 +7,7 @@ loop's, so a virtual clock lets hours pass at once.
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address
 from math import inf
 
@@ -18,6 +18,7 @@ from springtide.ports import (
     Launch,
     NoCapacity,
     QuotaExceeded,
+    Rejected,
     Site,
     Transient,
 )
@@ -25,6 +26,7 @@ from springtide.providers.fake_faults import Faults
 
 CONTROL_ADDRESS = IPv4Address("127.64.0.1")  # loopback, so that nobody else can be meant
 
+PENDING = InstanceState.PENDING  # each start begins with it
 Listener = Callable[[Instance], object]
 
 
@@ -39,6 +41,7 @@ class _Record:
     address_at: float
     changes: list[tuple[float, InstanceState]]
     gone_at: float = inf
+    boots: int = 1
 
     @property
     def state(self) -> InstanceState:
@@ -61,6 +64,7 @@ class _Record:
             flavor=self.launch.flavor,
             zone=self.zone,
             created_at=self.changes[0][0],
+            booted_at=max(since for since, was in self.changes if was is PENDING and since <= at),
         )
 
 
@@ -80,7 +84,9 @@ class FakeCloud:
     calls: Counter[str] = field(default_factory=Counter)
     sites: dict[str, Site] = field(default_factory=dict)
     on_running: list[Listener] = field(default_factory=list)
-    on_stopped: list[Listener] = field(default_factory=list)  # deleting or dead, by its state
+    on_stopped: list[Listener] = field(
+        default_factory=list
+    )  # deleting, dead or rebooted, by its state
     on_gone: list[Listener] = field(default_factory=list)
     _here: dict[str, _Record] = field(default_factory=dict)
     _gone: deque[_Record] = field(default_factory=deque)
@@ -105,6 +111,10 @@ class FakeCloud:
         """The node whose running instance answers at the address."""
         record = self._at_address.get(address)
         return record.launch.node if record and record.state is InstanceState.RUNNING else None
+
+    def user_data(self, id: str) -> str:
+        """What an instance that exists was last started with."""
+        return self._here[id].launch.user_data
 
     # For clients
 
@@ -134,6 +144,19 @@ class FakeCloud:
             )
         self._refuse(launch)
         return self.start(launch)
+
+    def reboot(self, launch: Launch) -> Instance:
+        """Start an instance again in place; all but its user data stays."""
+        record = self._find(launch)
+        if error := self.faults.refused_nodes.get(launch.node):
+            raise error
+        if self.faults.chance(self.faults.refused_reboots):
+            raise Transient(f"the fake cloud could not reboot {record.id} now, try again later")
+        record.launch = replace(record.launch, user_data=launch.user_data)
+        record.boots += 1
+        self._change(record, PENDING, self.on_stopped)
+        self._boot(record)
+        return record.shown(record.state, self.now())
 
     def delete(self, id: str) -> None:
         """Begin to delete an instance. One that is gone or going is left to it."""
@@ -165,8 +188,7 @@ class FakeCloud:
         others.append(record)
         self._here[record.id] = self._at_address[record.address] = record
         self._used[record.zone, launch.flavor] += 1
-        if not self.faults.chance(self.faults.stuck_boots):
-            self._later(self.faults.boot_s, self._run, record)
+        self._boot(record)
         return instance
 
     def die(self, id: str, leaves: InstanceState | None = None) -> None:
@@ -202,15 +224,36 @@ class FakeCloud:
         self._made += 1
         now, free = self.now(), self._free_addresses
         address = free.pop() if free else str(CONTROL_ADDRESS + self._made)
-        address_at, changes = now + self.faults.address_s, [(now, InstanceState.PENDING)]
+        address_at, changes = now + self.faults.address_s, [(now, PENDING)]
         return _Record(f"i-{self._made:06}", launch, zone, address, address_at, changes)
 
-    def _run(self, record: _Record) -> None:
-        if record.state is not InstanceState.PENDING:
+    def _find(self, launch: Launch) -> _Record:
+        for record in self._of_node.get((launch.cluster, launch.node), ()):
+            if record.launch.generation == launch.generation:
+                if record.state is InstanceState.DELETING:
+                    raise Transient(f"{launch.node}: {record.id} is being deleted")
+                return record
+        raise Rejected(
+            f"{launch.node} has no instance of generation {launch.generation} to reboot: "
+            "create one instead"
+        )
+
+    def _boot(self, record: _Record) -> None:
+        if not self.faults.chance(self.faults.stuck_boots):
+            self._later(self.faults.boot_s, self._run, record, record.boots)
+
+    def _run(self, record: _Record, boots: int) -> None:
+        if record.state is not PENDING or record.boots != boots:
             return
         self._change(record, InstanceState.RUNNING, self.on_running)
         if self.faults.chance(self.faults.deaths):
-            self._later(self.faults.death_after_s, self.die, record.id, self.faults.dies_as)
+            leaves = self.faults.dies_as
+            self._later(self.faults.death_after_s, self._perish, record, boots, leaves)
+
+    def _perish(self, record: _Record, boots: int, leaves: InstanceState | None) -> None:
+        """A reboot saves from the death that awaited the boot before it."""
+        if record.boots == boots:
+            self.die(record.id, leaves)
 
     def _vanish(self, record: _Record) -> None:
         record.gone_at = self.now()

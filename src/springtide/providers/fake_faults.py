@@ -25,7 +25,8 @@ class Faults:
     throttled_until: float = -inf  # and so is each call before this time
     lost_replies: float = 0.0  # chance that a call has its effect but no reply
     refusals: dict[type[CloudError], float] = field(default_factory=dict)  # chance per launch
-    refused_nodes: dict[str, CloudError] = field(default_factory=dict)  # and these for certain
+    refused_nodes: dict[str, CloudError] = field(default_factory=dict)  # these, also at a reboot
+    refused_reboots: float = 0.0  # chance per instance that its reboot is refused
     refused_deletes: float = 0.0  # chance per instance that its delete is refused
     ignored_deletes: float = 0.0  # chance per instance that its delete is taken and forgotten
     stuck_boots: float = 0.0  # chance that an instance stays pending for ever

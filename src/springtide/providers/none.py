@@ -18,11 +18,18 @@ class NoProvider:
         return ()
 
     async def create(self, launches: Sequence[Launch]) -> Mapping[str, Instance | CloudError]:
-        refusal = Rejected("its group has provider `none`, so Springtide makes no instances for it")
-        return {launch.node: refusal for launch in launches}
+        return _refused(launches, "makes no instances for it")
 
     async def delete(self, instances: Sequence[Instance]) -> Mapping[str, CloudError]:
         return {}
 
+    async def reboot(self, launches: Sequence[Launch]) -> Mapping[str, Instance | CloudError]:
+        return _refused(launches, "cannot reboot it: do it by hand")
+
     async def close(self) -> None:
         """Nothing is held open."""
+
+
+def _refused(launches: Sequence[Launch], what: str) -> Mapping[str, CloudError]:
+    refusal = Rejected(f"its group has provider `none`, so Springtide {what}")
+    return {launch.node: refusal for launch in launches}
