@@ -4,44 +4,30 @@ and gives a fixture `world`; time is the event loop's, so a virtual clock will d
     class TestFake(Conformance):
         @pytest.fixture
         async def world(self): ...
-            yield World(open=…, spoil=…)
+            yield World(open=…, spoil=…, …)
 """
 
 import asyncio
-import os
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
-from springtide.ports import (
-    CloudError,
-    Instance,
-    InstanceState,
-    Launch,
-    Provider,
-    Rejected,
-    Transient,
+from springtide.ports import InstanceState, Rejected, Transient
+from tests.providers.conformance_reboot import Reboots
+from tests.providers.world import (
+    BLUE,
+    GREEN,
+    World,
+    cancelled_after,
+    delete_until_gone,
+    instances,
+    key,
+    launch,
+    prepared,
+    running,
+    until,
 )
 
-LIMIT_S = 60.0
-BLUE, GREEN = f"blue-{os.getpid()}", f"green-{os.getpid()}"
-"""Names of our own, for runs side by side on one machine."""
 
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """The place the provider works on. It outlives every client of it."""
-
-    open: Callable[[str], Provider]
-    """A new client for the cluster of that name, as a daemon that starts makes one."""
-    spoil: Callable[[Launch], Launch]
-    """The launch, such that the provider rejects it."""
-    image: str = "host"
-    flavor: str = "default"
-
-
-class Conformance:
+class Conformance(Reboots):
     """The contract of `ports.Provider`."""
 
     async def test_each_node_gets_an_instance_of_its_own(self, world: World) -> None:
@@ -75,6 +61,7 @@ class Conformance:
     async def test_no_launches_make_no_instances(self, world: World) -> None:
         provider = await prepared(world, BLUE)
         assert await provider.create([]) == {}
+        assert await provider.reboot([]) == {}
         assert await provider.delete([]) == {}
         assert await provider.list(BLUE) == []
 
@@ -206,60 +193,3 @@ class Conformance:
             made = instances(await provider.create(launches))
             await cancelled_after(pause_s, provider.delete(made))
             await delete_until_gone(provider, BLUE)
-
-
-# For writing such tests
-
-
-def launch(world: World, cluster: str, node: str, generation: int = 1) -> Launch:
-    return Launch(cluster, node, generation, "general", world.image, world.flavor)
-
-
-async def prepared(world: World, cluster: str) -> Provider:
-    provider = world.open(cluster)
-    await provider.prepare(cluster)
-    return provider
-
-
-def instances(answers: Mapping[str, Instance | CloudError]) -> list[Instance]:
-    """Those of the answers that are instances, by node."""
-    made = [answer for answer in answers.values() if isinstance(answer, Instance)]
-    return sorted(made, key=lambda one: one.node)
-
-
-def key(one: Instance) -> tuple[str, str, int, str | None]:
-    return one.id, one.node, one.generation, one.address
-
-
-async def until(
-    provider: Provider, cluster: str, holds: Callable[[Sequence[Instance]], bool]
-) -> Sequence[Instance]:
-    """The list, once the condition holds for it."""
-    end = asyncio.get_running_loop().time() + LIMIT_S
-    while not holds(found := await provider.list(cluster)):
-        assert asyncio.get_running_loop().time() < end, f"still {found} after {LIMIT_S:.0f} s"
-        await asyncio.sleep(0.02)
-    return found
-
-
-async def running(provider: Provider, cluster: str, count: int) -> Sequence[Instance]:
-    """The list, once that many run and nothing else is there."""
-    states = [InstanceState.RUNNING] * count
-    return await until(provider, cluster, lambda found: [one.state for one in found] == states)
-
-
-async def delete_until_gone(provider: Provider, cluster: str) -> None:
-    end = asyncio.get_running_loop().time() + LIMIT_S
-    while found := await provider.list(cluster):
-        assert asyncio.get_running_loop().time() < end, f"still {found} after {LIMIT_S:.0f} s"
-        await provider.delete(found)
-        await asyncio.sleep(0.02)
-
-
-async def cancelled_after(pause_s: float, doing: Coroutine[Any, Any, object]) -> None:
-    """Begin it and cancel it after a while, if it is not done by then."""
-    task = asyncio.create_task(doing)
-    await asyncio.wait([task], timeout=pause_s)
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task

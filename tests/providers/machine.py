@@ -12,7 +12,7 @@ from pathlib import Path
 from springtide.ports import CloudError, Launch
 from springtide.providers.containers import Containers, Mount, links
 from springtide.providers.containers.instances import read_process
-from tests.providers.conformance import BLUE, instances
+from tests.providers.world import BLUE, instances
 
 LIMIT_S = 20.0
 FOREVER = "exec sleep 1000\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from springtide.providers.containers import Mount
-from tests.providers.conformance import BLUE, Conformance, World, instances, running
+from tests.providers.conformance import Conformance
 from tests.providers.machine import (
     FOREVER,
     LIMIT_S,
@@ -25,6 +25,7 @@ from tests.providers.machine import (
     said,
     say,
 )
+from tests.providers.world import BLUE, World, instances, running
 
 pytestmark = pytest.mark.real
 
@@ -32,7 +33,17 @@ pytestmark = pytest.mark.real
 class TestContainers(Conformance):
     @pytest.fixture
     def world(self, machine: Machine) -> World:
-        return World(machine.open, lambda one: replace(one, image="no-such-image"))
+        return World(
+            open=machine.open,
+            spoil=lambda one: replace(one, image="no-such-image"),
+            says=lambda node, word: say(machine.shared / node, f"echo {word}"),
+            said=lambda node: last_word(machine.shared / node),
+            kill=lambda one: os.kill(process_of(machine, one.node), signal.SIGKILL),
+        )
+
+
+def last_word(path: Path) -> str | None:
+    return path.read_text().strip() if path.exists() else None
 
 
 # What a node is

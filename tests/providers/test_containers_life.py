@@ -16,7 +16,6 @@ from springtide.ports import Instance, InstanceState
 from springtide.providers.containers import links
 from springtide.providers.containers.instances import intend, write_intent
 from springtide.providers.containers.site import read_ground
-from tests.providers.conformance import BLUE, delete_until_gone, instances, running, until
 from tests.providers.machine import (
     Machine,
     error_of,
@@ -26,6 +25,7 @@ from tests.providers.machine import (
     process_of,
     processes,
 )
+from tests.providers.world import BLUE, delete_until_gone, instances, running, until
 
 pytestmark = pytest.mark.real
 

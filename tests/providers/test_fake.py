@@ -19,7 +19,8 @@ from springtide.ports import (
     Transient,
 )
 from springtide.providers.fake import FakeCloud, FakeProvider, Faults
-from tests.providers.conformance import Conformance, World
+from tests.providers.conformance import Conformance
+from tests.providers.world import BLUE, World
 
 pytestmark = pytest.mark.looptime
 
@@ -37,7 +38,17 @@ class TestConformance(Conformance):
             cloud.faults.refused_nodes[launch.node] = Rejected(f"no image {launch.image}")
             return launch
 
-        return World(open=lambda cluster: FakeProvider(cloud), spoil=spoil)
+        def said(node: str) -> str | None:
+            running = (one for one in cloud.alive(BLUE) if one.state is InstanceState.RUNNING)
+            return next((cloud.user_data(one.id) for one in running if one.node == node), None)
+
+        return World(
+            open=lambda cluster: FakeProvider(cloud),
+            spoil=spoil,
+            says=lambda node, word: word,
+            said=said,
+            kill=lambda one: cloud.die(one.id, InstanceState.STOPPED),
+        )
 
 
 def launches(*nodes: str, generation: int = 1, zone: str | None = None) -> list[Launch]:

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from ipaddress import IPv4Network
+from os.path import realpath
 from pathlib import Path
 from shutil import rmtree
 from typing import TypeVar
@@ -26,9 +27,10 @@ from springtide.ports import CloudError, Instance, Launch, Rejected, Site
 from springtide.providers.containers import addresses, links, site
 from springtide.providers.containers.erase import erase, sweep_gone
 from springtide.providers.containers.errors import require_root, translated
-from springtide.providers.containers.instances import homes, observe_all
+from springtide.providers.containers.instances import Intent, homes, observe_all
 from springtide.providers.containers.make import make
 from springtide.providers.containers.mounts import Mount, Tree, refuse_option, refuse_tree
+from springtide.providers.containers.reboot import reboot
 from springtide.providers.containers.site import Ground
 
 __all__ = ["Containers", "Mount"]
@@ -76,17 +78,25 @@ class Containers:
         return await self._run(self._list, cluster)
 
     async def create(self, launches: Sequence[Launch]) -> Mapping[str, Instance | CloudError]:
-        answers = await asyncio.gather(*(self._run(self._attempt, one) for one in launches))
-        return {launch.node: answer for launch, answer in zip(launches, answers, strict=True)}
+        return await self._for_each(self._make, launches)
 
     async def delete(self, instances: Sequence[Instance]) -> Mapping[str, CloudError]:
         batches = [instances[at : at + BATCH] for at in range(0, len(instances), BATCH)]
         refused = await asyncio.gather(*(self._run(self._delete, batch) for batch in batches))
         return {id: error for some in refused for id, error in some.items()}
 
+    async def reboot(self, launches: Sequence[Launch]) -> Mapping[str, Instance | CloudError]:
+        return await self._for_each(self._reboot, launches)
+
     async def close(self) -> None:
         """What is running in threads ends first; it takes no longer than its own limits."""
         await asyncio.to_thread(self._pool.shutdown)
+
+    async def _for_each(
+        self, do: Callable[[Launch], Intent], launches: Sequence[Launch]
+    ) -> Mapping[str, Instance | CloudError]:
+        answers = await asyncio.gather(*(self._run(self._attempt, do, one) for one in launches))
+        return {launch.node: answer for launch, answer in zip(launches, answers, strict=True)}
 
     # In the provider's own threads
 
@@ -114,16 +124,25 @@ class Containers:
 
     def _list(self, cluster: str) -> Sequence[Instance]:
         with translated(f"instances of {cluster}"):
-            return observe_all(self._directory, cluster, time.time())
+            images = self._paths()
+            found = observe_all(self._directory, cluster, time.time())
+            return [one.shown(images) for one in found]
 
-    def _attempt(self, launch: Launch) -> Instance | CloudError:
+    def _attempt(self, do: Callable[[Launch], Intent], launch: Launch) -> Instance | CloudError:
         try:
             with translated(launch.node):
                 require_root()
-                tree = self._tree(launch)
-                return make(self._directory, self._ground(launch.cluster), tree, launch)
+                return do(launch).shown(self._paths())
         except CloudError as error:
             return error
+
+    def _make(self, launch: Launch) -> Intent:
+        tree = self._tree(self._path(launch.node, launch.image))
+        return make(self._directory, self._ground(launch.cluster), tree, launch)
+
+    def _reboot(self, launch: Launch) -> Intent:
+        ground = self._ground(launch.cluster)
+        return reboot(self._directory, ground, self._same_tree, launch)
 
     def _delete(self, instances: Sequence[Instance]) -> Mapping[str, CloudError]:
         try:
@@ -134,14 +153,26 @@ class Containers:
         sweep_gone(self._directory)
         return refused
 
-    def _tree(self, launch: Launch) -> Tree:
-        image = self._images.get(launch.image)
-        if image is None:
+    def _paths(self) -> Mapping[str, Path]:
+        """Where the names of images lead now: to link a name elsewhere is to change the image."""
+        return {name: Path(realpath(path)) for name, path in self._images.items()}
+
+    def _path(self, node: str, image: str) -> Path:
+        path = self._paths().get(image)
+        if path is None:
             known = ", ".join(sorted(self._images))
-            raise Rejected(f"{launch.node}: image {launch.image} is not defined; known: {known}")
+            raise Rejected(f"{node}: image {image} is not defined; known: {known}")
+        return path
+
+    def _tree(self, image: Path) -> Tree:
         tree = Tree(image, self._mounts, self._hidden)
         refuse_tree(tree)
         return tree
+
+    def _same_tree(self, intent: Intent) -> Tree:
+        """With the image it was made from, whatever the image's name means now."""
+        instance = intent.instance
+        return self._tree(intent.image_path or self._path(instance.node, instance.image or ""))
 
     def _ground(self, cluster: str) -> Ground:
         """The site, with its bridge made again if the machine was rebooted."""

@@ -4,9 +4,6 @@ The kernel takes down the network of many dead nodes together, which is much fas
 one by one.
 """
 
-import os
-import select
-import signal
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -14,24 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
 
-from springtide.ports import CloudError, Instance, Transient
+from springtide.ports import CloudError, Instance
 from springtide.providers.containers import addresses, links
 from springtide.providers.containers.errors import translated
+from springtide.providers.containers.halt import KILL_LIMIT_S, await_end, claim, kill
 from springtide.providers.containers.instances import (
     Damaged,
-    Process,
-    await_process,
     homes,
     mark_deleting,
     nameless,
-    open_process,
     read_intent,
 )
 from springtide.providers.containers.locks import directory_lock
 
-KILL_LIMIT_S = 10.0
-LINK_LIMIT_S = 2.0
-PAUSE_S = 0.002
 GONE = ".gone-"
 
 
@@ -39,7 +31,7 @@ GONE = ".gone-"
 class Doomed:
     """An instance that is being deleted; `process` is a descriptor if it had one alive."""
 
-    intent: Instance
+    instance: Instance
     home: Path
     process: int | None
 
@@ -58,17 +50,17 @@ def erase(directory: Path, instances: Iterable[Instance]) -> dict[str, CloudErro
         end = time.monotonic() + KILL_LIMIT_S
         for one in doomed:
             try:
-                with translated(one.intent.id):
+                with translated(one.instance.id):
                     _bury(directory, one, end)
             except CloudError as error:
-                refused[one.intent.id] = error
+                refused[one.instance.id] = error
     return refused
 
 
-def erase_one(directory: Path, home: Path, intent: Instance) -> None:
+def erase_one(directory: Path, home: Path, instance: Instance) -> None:
     """For whoever holds the lock of the directory already."""
     with ExitStack() as stack:
-        one = _kill(stack, home, intent)
+        one = _doom(stack, home, instance)
         _bury(directory, one, time.monotonic() + KILL_LIMIT_S)
 
 
@@ -79,43 +71,31 @@ def _condemn(stack: ExitStack, directory: Path, instance: Instance) -> list[Doom
         stack.enter_context(directory_lock(home))
     except FileNotFoundError:
         return []
+    found = _found(home, instance.cluster)
+    if found is None or found.id != instance.id:
+        return []
+    return [_doom(stack, home, found)]
+
+
+def _found(home: Path, cluster: str) -> Instance | None:
     try:
         intent = read_intent(home)
     except Damaged:
-        intent = nameless(home, instance.cluster)
-    if intent is None or intent.id != instance.id:
-        return []
-    return [_kill(stack, home, intent)]
+        return nameless(home, cluster)
+    return intent.instance if intent else None
 
 
-def _kill(stack: ExitStack, home: Path, intent: Instance) -> Doomed:
+def _doom(stack: ExitStack, home: Path, instance: Instance) -> Doomed:
     mark_deleting(home)
-    process = _claim(home)
-    descriptor = open_process(process) if process else None
-    if descriptor is not None:
-        stack.callback(os.close, descriptor)
-        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-    return Doomed(intent, home, descriptor)
-
-
-def _claim(home: Path) -> Process | None:
-    """Whoever makes `process` has the node: one that is only about to start then cannot."""
-    try:
-        (home / "process").touch(exist_ok=False)
-    except FileExistsError:
-        return await_process(home)
-    return None
+    return Doomed(instance, home, kill(stack, claim(home)))
 
 
 def _bury(directory: Path, one: Doomed, end: float) -> None:
-    if one.process is not None and not _ended(one.process, end):
-        raise Transient(
-            f"{one.intent.id} does not end, though killed {KILL_LIMIT_S:.0f} s ago: "
-            "a process in it hangs in the kernel, often on a file server that does not answer"
-        )
-    _unplug(links.port_name(one.intent.cluster, one.intent.node))
-    addresses.give_up(directory, one.intent.address, one.intent.node)
-    gone = one.home.with_name(f"{GONE}{one.intent.node}.{time.time_ns()}")
+    instance = one.instance
+    await_end(instance, one.process, end)
+    links.unplug(links.port_name(instance.cluster, instance.node))
+    addresses.give_up(directory, instance.address, instance.node)
+    gone = one.home.with_name(f"{GONE}{instance.node}.{time.time_ns()}")
     one.home.rename(gone)
     rmtree(gone, ignore_errors=True)  # another thread may be sweeping it
 
@@ -124,19 +104,3 @@ def sweep_gone(directory: Path) -> None:
     """Remove what is left of instances that were gone when their removal was cut short."""
     for path in homes(directory).glob(f"{GONE}*"):
         rmtree(path, ignore_errors=True)
-
-
-def _ended(process: int, end: float) -> bool:
-    """The first process of a pid namespace ends after all others in it."""
-    waiting = select.poll()
-    waiting.register(process, select.POLLIN)
-    return bool(waiting.poll(max(0.0, end - time.monotonic()) * 1000))
-
-
-def _unplug(port: str) -> None:
-    """The kernel does it soon after the last process; we do if it does not."""
-    end = time.monotonic() + LINK_LIMIT_S
-    while links.exists(port):
-        if time.monotonic() > end:
-            links.remove(port)
-        time.sleep(PAUSE_S)

@@ -8,13 +8,16 @@ is gone, the directory gets a hidden name before it is removed, so that it never
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from springtide.nodeset import NodeNameError, validate_name
 from springtide.ports import Instance, InstanceState, Launch, Rejected
 from springtide.providers.containers.files import replace_text
+
+MAX_HOST_NAME = 63
 
 START_LIMIT_S = 30.0
 """A start that takes longer has failed."""
@@ -39,6 +42,27 @@ class Process:
     started: int
     ready: bool
 
+    @property
+    def key(self) -> str:
+        return f"{self.boot} {self.pid} {self.started}"
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """An instance as it is to be, and what of it only this provider knows."""
+
+    instance: Instance
+    image_path: Path | None = None
+    """The directory it was made from; None if it was made before that was recorded."""
+    former: str = ""
+    """The key of the process that a reboot ends, which counts as gone from then on."""
+
+    def shown(self, images: Mapping[str, Path]) -> Instance:
+        """A name that means another directory by now would say that it has another image."""
+        if self.image_path in (None, images.get(self.instance.image or "")):
+            return self.instance
+        return replace(self.instance, image=str(self.image_path))
+
 
 def homes(directory: Path) -> Path:
     return directory / "instances"
@@ -46,6 +70,15 @@ def homes(directory: Path) -> Path:
 
 def instance_id(cluster: str, node: str, generation: int) -> str:
     return f"{cluster}.{node}.{generation}"
+
+
+def refuse_name(node: str) -> None:
+    try:
+        validate_name(node)
+    except NodeNameError as error:
+        raise Rejected(str(error)) from None
+    if len(node) > MAX_HOST_NAME:
+        raise Rejected(f"node name {node}: a host name has at most {MAX_HOST_NAME} characters")
 
 
 def intend(launch: Launch, address: str, now: float) -> Instance:
@@ -60,17 +93,21 @@ def intend(launch: Launch, address: str, now: float) -> Instance:
         flavor=launch.flavor,
         zone=launch.zone,
         created_at=now,
+        booted_at=now,
     )
 
 
 # Files
 
 
-def write_intent(home: Path, instance: Instance) -> None:
-    replace_text(home / "instance.json", json.dumps(asdict(instance)))
+def write_intent(
+    home: Path, instance: Instance, image_path: Path | None = None, former: str = ""
+) -> None:
+    ours = {"image_path": str(image_path) if image_path else None, "former": former}
+    replace_text(home / "instance.json", json.dumps(asdict(instance) | ours))
 
 
-def read_intent(home: Path) -> Instance | None:
+def read_intent(home: Path) -> Intent | None:
     path = home / "instance.json"
     try:
         return parse_intent(home.name, path.read_text())
@@ -80,14 +117,17 @@ def read_intent(home: Path) -> Instance | None:
         raise Damaged(f"{path} is damaged ({error}): suspend {home.name} to remove it") from None
 
 
-def parse_intent(node: str, text: str) -> Instance:
-    data = json.loads(text)
-    intent = Instance(**data | {"state": InstanceState(data["state"])})
-    if intent.id != instance_id(intent.cluster, node, intent.generation):
+def parse_intent(node: str, text: str) -> Intent:
+    """Also of before there were reboots."""
+    data = {"booted_at": 0.0} | json.loads(text)
+    path, former = data.pop("image_path", None), data.pop("former", "")
+    instance = Instance(**data | {"state": InstanceState(data["state"])})
+    if instance.id != instance_id(instance.cluster, node, instance.generation):
         raise ValueError(f"it is not about {node}")
-    if not isinstance(intent.created_at, int | float):
+    if not all(isinstance(at, int | float) for at in (instance.created_at, instance.booted_at)):
         raise TypeError("it does not say since when")
-    return intent
+    instance = replace(instance, booted_at=instance.booted_at or instance.created_at)
+    return Intent(instance, Path(path) if path else None, former)
 
 
 def nameless(home: Path, cluster: str) -> Instance:
@@ -177,16 +217,19 @@ def open_process(process: Process) -> int | None:
     return None
 
 
-def observe(home: Path, now: float) -> Instance | None:
+def observe(home: Path, now: float) -> Intent | None:
     """The instance as it is now; its intent goes first, so if that stayed the rest was whole."""
     intent = read_intent(home)
     if intent is None:
         return None
     process = read_process(home)
+    if process and process.key == intent.former:
+        process = None
     alive = process is not None and is_alive(process)
-    young = now - intent.created_at < START_LIMIT_S
+    young = now - intent.instance.booted_at < START_LIMIT_S
     state = decide_state(process, alive, young, is_deleting(home))
-    return replace(intent, state=state) if has_intent(home) else None
+    seen = replace(intent, instance=replace(intent.instance, state=state))
+    return seen if has_intent(home) else None
 
 
 def decide_state(
@@ -201,18 +244,18 @@ def decide_state(
     return InstanceState.BROKEN
 
 
-def observe_all(directory: Path, cluster: str, now: float) -> Sequence[Instance]:
+def observe_all(directory: Path, cluster: str, now: float) -> Sequence[Intent]:
     found = []
     with suppress(FileNotFoundError):
         for home in sorted(homes(directory).iterdir()):
-            instance = None if home.name.startswith(".") else _observe(home, cluster, now)
-            if instance and instance.cluster == cluster:
-                found.append(instance)
+            seen = None if home.name.startswith(".") else _observe(home, cluster, now)
+            if seen and seen.instance.cluster == cluster:
+                found.append(seen)
     return found
 
 
-def _observe(home: Path, cluster: str, now: float) -> Instance | None:
+def _observe(home: Path, cluster: str, now: float) -> Intent | None:
     try:
         return observe(home, now)
     except Damaged:
-        return nameless(home, cluster)
+        return Intent(nameless(home, cluster))

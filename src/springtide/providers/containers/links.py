@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import subprocess
+import time
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
@@ -18,6 +19,8 @@ LINKS = Path("/sys/class/net")
 BRIDGE_PREFIX = "tide-"
 PORT_PREFIX = "tv-"
 IP_LIMIT_S = 30.0
+UNPLUG_LIMIT_S = 2.0
+PAUSE_S = 0.002
 
 
 class Used(NamedTuple):
@@ -75,6 +78,15 @@ def remove(link: str) -> None:
     except Transient:
         if exists(link):
             raise
+
+
+def unplug(port: str) -> None:
+    """The kernel does it soon after a node's last process; we do if it does not."""
+    end = time.monotonic() + UNPLUG_LIMIT_S
+    while exists(port):
+        if time.monotonic() > end:
+            remove(port)
+        time.sleep(PAUSE_S)
 
 
 def used() -> list[Used]:

@@ -1,7 +1,7 @@
 """Locks that a killed process leaves free and that leave no file behind.
 
-The site takes the machine's lock while it chooses a subnet; creating and deleting take the
-lock of the node's directory, which excludes other threads and other processes alike.
+The site takes the machine's lock while it chooses a subnet; creating, rebooting and deleting
+take the lock of the node's directory, which excludes other threads and other processes alike.
 """
 
 import errno
@@ -46,7 +46,7 @@ def directory_lock(directory: Path) -> Iterator[None]:
         while not _flock(descriptor):
             if time.monotonic() > end:
                 raise Transient(
-                    f"{directory.name}: it is being created or deleted elsewhere "
+                    f"{directory.name}: it is being created, rebooted or deleted elsewhere "
                     f"for more than {WAIT_S:.0f} s: try again when that is done"
                 )
             time.sleep(PAUSE_S)

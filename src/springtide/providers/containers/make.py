@@ -2,14 +2,17 @@
 
 import time
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 
-from springtide.nodeset import NodeNameError, validate_name
-from springtide.ports import Instance, Launch, Rejected, Transient
+from springtide.ports import Instance, Launch, Transient
 from springtide.providers.containers import addresses
 from springtide.providers.containers.erase import erase_one
+from springtide.providers.containers.halt import halt
 from springtide.providers.containers.instances import (
+    Intent,
+    Process,
     await_process,
     has_process,
     homes,
@@ -20,36 +23,35 @@ from springtide.providers.containers.instances import (
     nameless,
     observe,
     read_intent,
+    refuse_name,
     write_intent,
 )
 from springtide.providers.containers.locks import directory_lock
 from springtide.providers.containers.mounts import Tree
 from springtide.providers.containers.site import Ground
-from springtide.providers.containers.start import Start, start, sweep
-
-MAX_HOST_NAME = 63
+from springtide.providers.containers.start import Start, start
 
 _addressing = Lock()
 """Threads that choose at once would all choose the lowest and have to choose again."""
 
 
-def make(directory: Path, ground: Ground, tree: Tree, launch: Launch) -> Instance:
+def make(directory: Path, ground: Ground, tree: Tree, launch: Launch) -> Intent:
     """The launch's instance, made now or found."""
-    _refuse_name(launch.node)
+    refuse_name(launch.node)
     home = homes(directory) / launch.node
     with ExitStack() as stack:
         _enter(stack, directory, nameless(home, launch.cluster))
         known = read_intent(home)
         if known:
-            _refuse_namesake(home, known, launch)
-        intent = _ensure_address(directory, ground, launch, known)
-        began = has_process(home)
-        if not _is_settled(home):
-            if began:
-                sweep(home, intent)
+            _refuse_namesake(home, known.instance, launch)
+        wanted = Intent(intend(launch, "", time.time()), tree.image)
+        intent = _ensure_address(directory, ground, wanted, known)
+        began, process = has_process(home), await_process(home)
+        if not _is_settled(process, intent.former):
+            halt(intent.instance, process)
             if known:
-                intent = _intend_again(home, intent, launch)
-            _start(directory, home, Start(intent, ground, tree, launch.user_data))
+                intent = _intend_again(home, intent, wanted)
+            _start(directory, home, Start(intent.instance, ground, tree, launch.user_data), began)
         return observe(home, time.time()) or intent
 
 
@@ -74,15 +76,6 @@ def _remove_if_empty(home: Path) -> None:
         home.rmdir()
 
 
-def _refuse_name(node: str) -> None:
-    try:
-        validate_name(node)
-    except NodeNameError as error:
-        raise Rejected(str(error)) from None
-    if len(node) > MAX_HOST_NAME:
-        raise Rejected(f"node name {node}: a host name has at most {MAX_HOST_NAME} characters")
-
-
 def _refuse_namesake(home: Path, known: Instance, launch: Launch) -> None:
     if known.generation != launch.generation or is_deleting(home):
         wanted = instance_id(launch.cluster, launch.node, launch.generation)
@@ -90,37 +83,42 @@ def _refuse_namesake(home: Path, known: Instance, launch: Launch) -> None:
 
 
 def _ensure_address(
-    directory: Path, ground: Ground, launch: Launch, known: Instance | None
-) -> Instance:
+    directory: Path, ground: Ground, wanted: Intent, known: Intent | None
+) -> Intent:
     """The intent, on disk, with an address that is the node's; a known one keeps its own."""
-    if known and addresses.take(directory, known.address or "", known.node):
+    node = wanted.instance.node
+    if known and addresses.take(directory, known.instance.address or "", node):
         return known
     with _addressing:
         for address in addresses.free_addresses(directory, ground.subnet):
-            intent = intend(launch, str(address), time.time())
-            write_intent(homes(directory) / launch.node, intent)
-            if addresses.take(directory, str(address), launch.node):
+            intent = _write(homes(directory) / node, wanted, str(address))
+            if addresses.take(directory, str(address), node):
                 return intent
     raise AssertionError("free_addresses ends by raising")
 
 
-def _intend_again(home: Path, known: Instance, launch: Launch) -> Instance:
+def _intend_again(home: Path, known: Intent, wanted: Intent) -> Intent:
     """The launch may have another flavor by now; only the address stays."""
-    intent = intend(launch, known.address or "", time.time())
-    write_intent(home, intent)
+    return _write(home, wanted, known.instance.address or "")
+
+
+def _write(home: Path, wanted: Intent, address: str) -> Intent:
+    intent = replace(wanted, instance=replace(wanted.instance, address=address))
+    write_intent(home, intent.instance, intent.image_path)
     return intent
 
 
-def _is_settled(home: Path) -> bool:
+def _is_settled(process: Process | None, former: str) -> bool:
     """It runs or ran; one that died before it was ready has yet to be started."""
-    process = await_process(home)
-    return process is not None and (process.ready or is_alive(process))
+    if process is None or process.key == former:
+        return False
+    return process.ready or is_alive(process)
 
 
-def _start(directory: Path, home: Path, plan: Start) -> None:
+def _start(directory: Path, home: Path, plan: Start, again: bool) -> None:
     """What fails to start leaves nothing."""
     try:
-        start(home, plan)
+        start(home, plan, again)
     except Exception:
         erase_one(directory, home, plan.instance)
         raise

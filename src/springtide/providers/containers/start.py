@@ -37,9 +37,15 @@ class Start:
     user_data: str
 
 
-def start(home: Path, plan: Start) -> None:
-    """Write the files, run the first process, and wait until the boot script has its turn."""
+def start(home: Path, plan: Start, again: bool) -> None:
+    """Write the files, run the first process, and wait until the boot script has its turn.
+
+    `again` is after a process that is dead. Its claim on the node goes last: whoever takes the
+    node then, be it a start that survived its daemon, finds the new files.
+    """
     _write_files(home, plan)
+    if again:
+        _sweep(home, plan.instance)
     if not _run(home, render_environment(plan)) and not _is_running(home):
         raise Transient(f"{plan.instance.id} did not start: {_last_words(home)}")
 
@@ -82,11 +88,9 @@ def control_names() -> str:
     return " ".join(dict.fromkeys((name, name.partition(".")[0])))
 
 
-def sweep(home: Path, instance: Instance) -> None:
+def _sweep(home: Path, instance: Instance) -> None:
     """Remove what a start left whose process has died."""
-    port = links.port_name(instance.cluster, instance.node)
-    if links.exists(port):
-        links.remove(port)
+    links.unplug(links.port_name(instance.cluster, instance.node))
     for name in ("boot.log", "process"):
         (home / name).unlink(missing_ok=True)
 

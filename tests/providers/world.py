@@ -1,0 +1,98 @@
+"""The place a provider works on, and words for writing tests about it."""
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from springtide.ports import CloudError, Instance, InstanceState, Launch, Provider
+
+LIMIT_S = 60.0
+BLUE, GREEN = f"blue-{os.getpid()}", f"green-{os.getpid()}"
+"""Names of our own, for runs side by side on one machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The place the provider works on. It outlives every client of it."""
+
+    open: Callable[[str], Provider]
+    """A new client for the cluster of that name, as a daemon that starts makes one."""
+    spoil: Callable[[Launch], Launch]
+    """The launch, such that the provider rejects it."""
+    says: Callable[[str, str], str]
+    """User data that has a node, named first, say a word."""
+    said: Callable[[str], str | None]
+    """The last word of a node of BLUE."""
+    kill: Callable[[Instance], object]
+    """Have an instance die by itself, such that it is still listed."""
+    image: str = "host"
+    flavor: str = "default"
+
+
+def launch(world: World, cluster: str, node: str, generation: int = 1) -> Launch:
+    return Launch(cluster, node, generation, "general", world.image, world.flavor)
+
+
+def saying(world: World, node: str, word: str) -> Launch:
+    return replace(launch(world, BLUE, node), user_data=world.says(node, word))
+
+
+async def prepared(world: World, cluster: str) -> Provider:
+    provider = world.open(cluster)
+    await provider.prepare(cluster)
+    return provider
+
+
+def instances(answers: Mapping[str, Instance | CloudError]) -> list[Instance]:
+    """Those of the answers that are instances, by node."""
+    made = [answer for answer in answers.values() if isinstance(answer, Instance)]
+    return sorted(made, key=lambda one: one.node)
+
+
+def key(one: Instance) -> tuple[str, str, int, str | None]:
+    return one.id, one.node, one.generation, one.address
+
+
+async def until(
+    provider: Provider, cluster: str, holds: Callable[[Sequence[Instance]], bool]
+) -> Sequence[Instance]:
+    """The list, once the condition holds for it."""
+    end = asyncio.get_running_loop().time() + LIMIT_S
+    while not holds(found := await provider.list(cluster)):
+        assert asyncio.get_running_loop().time() < end, f"still {found} after {LIMIT_S:.0f} s"
+        await asyncio.sleep(0.02)
+    return found
+
+
+async def running(provider: Provider, cluster: str, count: int) -> Sequence[Instance]:
+    """The list, once that many run and nothing else is there."""
+    states = [InstanceState.RUNNING] * count
+    return await until(provider, cluster, lambda found: [one.state for one in found] == states)
+
+
+async def heard(world: World, word: str, nodes: Sequence[str]) -> None:
+    """Returns when all these nodes of BLUE have said the word."""
+    end = asyncio.get_running_loop().time() + LIMIT_S
+    while silent := [node for node in nodes if world.said(node) != word]:
+        assert asyncio.get_running_loop().time() < end, f"{silent} did not say {word}"
+        await asyncio.sleep(0.02)
+
+
+async def delete_until_gone(provider: Provider, cluster: str) -> None:
+    end = asyncio.get_running_loop().time() + LIMIT_S
+    while found := await provider.list(cluster):
+        assert asyncio.get_running_loop().time() < end, f"still {found} after {LIMIT_S:.0f} s"
+        await provider.delete(found)
+        await asyncio.sleep(0.02)
+
+
+async def cancelled_after(pause_s: float, doing: Coroutine[Any, Any, object]) -> None:
+    """Begin it and cancel it after a while, if it is not done by then."""
+    task = asyncio.create_task(doing)
+    await asyncio.wait([task], timeout=pause_s)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
