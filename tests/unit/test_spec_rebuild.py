@@ -18,9 +18,9 @@ groups:
   gpu: {nodes: "gpu-[1-2]"}
   empty: {}
 partitions:
-  standard: {groups: [general, empty], default: true}
+  standard: {groups: [general], default: true}
   debug: {groups: [quick, general, empty]}
-  gpu: {groups: [gpu, empty]}
+  gpu: {groups: [gpu]}
 """
 
 
@@ -28,7 +28,7 @@ partitions:
 @pytest.mark.parametrize(
     ("case", "told"),
     [
-        ("rebuild-partitions-that-overlap", "'first' and 'second' both have blue-[000-015]"),
+        ("rebuild-partitions-that-overlap", "'first' and 'second' both have group 'general'"),
         ("rebuild-of-a-part-of-a-partition", "list 'debug' in it too"),
         ("rebuild-partition-called-like-another", "'standard' is a partition of users already"),
         ("partition-called-rebuild", "rename this one, or that one"),
@@ -58,6 +58,14 @@ def test_rebuild_partitions_of_whole_partitions_are_fine(partitions: str) -> Non
     more = "  gpu-too: {groups: [gpu]}\n" if "too" in partitions else ""
     cluster = spec.parse(f"{GROUPS}{more}rebuild: {{partitions: {partitions}}}\n", "c.yaml")
     assert bool(cluster.rebuild.partitions) == (partitions != "{}")
+
+
+def test_a_group_without_nodes_counts_too_for_it_may_get_some() -> None:
+    text = GROUPS.replace("groups: [gpu]", "groups: [gpu, empty]")
+    with pytest.raises(spec.SpecError, match="'one' and 'two' both have group 'empty'"):
+        spec.parse(
+            f"{text}rebuild: {{partitions: {{one: [debug, standard], two: [gpu]}}}}", "c.yaml"
+        )
 
 
 def test_a_user_partition_may_be_called_rebuild_where_the_other_has_another_name() -> None:

@@ -42,7 +42,7 @@ def check(data: Data) -> list[Finding]:
         *_rendered_parameters(data),
         *_shared_port(data),
         *_changed_host_image(data),
-        *check_rebuilds(data, names),
+        *check_rebuilds(data),
         *_control_apart(data),
         *_attached(data),
     ]

@@ -1,10 +1,10 @@
 """What must fit together in the partitions for rebuild jobs; called by `checks`.
 
 A rebuild partition has the nodes of whole user partitions, and no node is in two of them: else
-a job of a user could run on nodes of which some have the new image and some have not.
+a job of a user could run on nodes of which some have the new image and some have not. Groups
+count, also those without nodes, so that a file stays right when a group grows or shrinks.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from springtide.spec.findings import (
@@ -19,28 +19,27 @@ from springtide.spec.findings import (
     undefined,
     words,
 )
-from springtide.spec.problems import folded
+from springtide.spec.problems import short
 
 DEFAULT = "rebuild"
 """The partition for rebuild jobs, where the file names none."""
 LOC: Loc = ("rebuild", "partitions")
 
-Nodes = Mapping[str, frozenset[str]]
+Lists = Mapping[str, list[str]]
 
 
-def check_rebuilds(data: Data, names: Mapping[str, list[str]]) -> Iterator[Finding]:
+def check_rebuilds(data: Data) -> Iterator[Finding]:
     partitions = _partitions(data)
     rebuilds = section(section(data, "rebuild"), "partitions")
     yield from _taken(rebuilds, partitions)
     yield from _undefined(rebuilds, partitions)
-    if rebuilds:
-        of_users = {key: _nodes(groups, names) for key, groups in partitions.items()}
-        ours = {key: _nodes(_words(listed), of_users) for key, listed in rebuilds.items()}
-        yield from _overlapping(ours)
-        yield from _partly_covered(rebuilds, ours, of_users)
+    listed = {key: _words(value) for key, value in rebuilds.items()}
+    groups = {key: _groups(names, partitions) for key, names in listed.items()}
+    yield from _overlapping(groups)
+    yield from _partly_covered(listed, groups, partitions)
 
 
-def _partitions(data: Data) -> Mapping[str, list[str]]:
+def _partitions(data: Data) -> Lists:
     """The groups of each user partition, also of the one that is there by itself."""
     found = readable(data, "partitions") or {"main": {"groups": [*section(data, "groups")]}}
     return {key: _words(partition.get("groups")) for key, partition in found.items()}
@@ -50,8 +49,9 @@ def _words(value: object) -> list[str]:
     return [word for _, word in words(value)]
 
 
-def _nodes(keys: list[str], members: Mapping[str, list[str]] | Nodes) -> frozenset[str]:
-    return frozenset(name for key in keys for name in members.get(key, ()))
+def _groups(names: list[str], partitions: Lists) -> list[str]:
+    """The groups of these partitions, each once."""
+    return list(dict.fromkeys(group for name in names for group in partitions.get(name, ())))
 
 
 def _taken(rebuilds: Data, partitions: Mapping[str, object]) -> Iterator[Finding]:
@@ -78,31 +78,34 @@ def _undefined(rebuilds: Data, partitions: Mapping[str, object]) -> Iterator[Fin
             yield Finding((*LOC, key), f"{who} has no nodes; list partitions whose nodes it has")
 
 
-def _overlapping(ours: Nodes) -> Iterator[Finding]:
+def _overlapping(groups: Lists) -> Iterator[Finding]:
     owner: dict[str, str] = {}
-    for key, nodes in ours.items():
-        shared = defaultdict(list)
-        for name in nodes & owner.keys():
-            shared[owner[name]].append(name)
-        for other in [other for other in ours if other in shared]:
-            who = f"rebuild partitions {other!r} and {key!r}"
-            message = f"{who} both have {folded(shared[other])}; a node can be in one of them only"
-            yield Finding((*LOC, key), message)
-        owner = dict.fromkeys(nodes, key) | owner
+    for key, mine in groups.items():
+        for other in dict.fromkeys(owner[group] for group in mine if group in owner):
+            both = [group for group in mine if owner.get(group) == other]
+            message = f"rebuild partitions {other!r} and {key!r} both have {_named(both)}"
+            yield Finding((*LOC, key), f"{message}; a node can be in one of them only")
+        owner = dict.fromkeys(mine, key) | owner
 
 
-def _partly_covered(rebuilds: Data, ours: Nodes, of_users: Nodes) -> Iterator[Finding]:
-    """User partitions that no rebuild partition lists, but that share nodes with listed ones."""
-    listed = {name for value in rebuilds.values() for name in _words(value)}
-    for key, nodes in ours.items():
-        for other, members in of_users.items():
-            missing = members - nodes
-            if other not in listed and missing and missing != members:
-                yield Finding((*LOC, key), _partly(key, other, members & nodes, missing))
+def _partly_covered(listed: Lists, groups: Lists, partitions: Lists) -> Iterator[Finding]:
+    """User partitions that no rebuild partition lists, but that share groups with listed ones."""
+    whole = {name for names in listed.values() for name in names}
+    for key, mine in groups.items():
+        for other, theirs in partitions.items():
+            has = [group for group in theirs if group in mine]
+            missing = [group for group in theirs if group not in mine]
+            if other not in whole and has and missing:
+                yield Finding((*LOC, key), _partly(key, other, has, missing))
 
 
-def _partly(key: str, other: str, has: frozenset[str], missing: frozenset[str]) -> str:
+def _partly(key: str, other: str, has: list[str], missing: list[str]) -> str:
     return (
-        f"rebuild partition {key!r} has only {folded(has)} of partition {other!r}, "
-        f"not {folded(missing)}; list {other!r} in it too, for partitions are rebuilt whole"
+        f"rebuild partition {key!r} has only {_named(has)} of partition {other!r}, "
+        f"not {_named(missing)}; list {other!r} in it too, for partitions are rebuilt whole"
     )
+
+
+def _named(groups: list[str]) -> str:
+    noun = "group" if len(groups) == 1 else "groups"
+    return f"{noun} {short(', '.join(map(repr, groups)))}"
