@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from springtide.providers.containers import Mount
+from springtide.providers.containers.files import replace_quickly
 from tests.providers.conformance import Conformance
 from tests.providers.machine import (
     FOREVER,
@@ -197,6 +198,31 @@ async def test_hidden_directories_are_empty_but_for_what_is_mounted_there(
     lines = (await said(machine, command, containers)).splitlines()
     assert lines[:2] == ["conf", "conf"]
     assert lines[-2:] == ["read-only", "0"]
+
+
+async def test_a_file_that_is_replaced_in_a_mounted_directory_is_seen_at_once(
+    machine: Machine,
+) -> None:
+    """Names of nodes come and go in one file, which /etc/hosts of every node links to."""
+    conf, found = machine.root / "conf", machine.shared / "found"
+    conf.mkdir()
+    replace_quickly(conf / "hosts", "127.0.0.1 localhost\n")
+    containers = machine.open(BLUE, mounts=[Mount(conf, conf, read_only=True)])
+    await containers.prepare(BLUE)
+    look = f"ln -sf {conf}/hosts /etc/hosts; getent hosts n7; : >{found}.ready\n" + "".join(
+        f"until getent hosts {name}; do sleep 0.02; done; : >{found}.{name}\n"
+        for name in ("n7", "n8")
+    )
+    await containers.create([launch("n0", say(found, f"{look}getent hosts n7 || echo no n7"))])
+    await read(machine.shared / "found.ready")
+    replace_quickly(conf / "hosts", "10.1.2.7 n7\n")
+    await read(machine.shared / "found.n7")
+    replace_quickly(conf / "hosts", "10.1.2.8 n8\n")
+    assert [line.split() for line in (await read(found)).splitlines()] == [
+        ["10.1.2.7", "n7"],
+        ["10.1.2.8", "n8"],
+        ["no", "n7"],
+    ]
 
 
 async def test_a_hidden_directory_within_a_mount_stays_hidden(machine: Machine) -> None:
