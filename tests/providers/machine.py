@@ -9,13 +9,15 @@ from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network
 from pathlib import Path
 
-from springtide.ports import CloudError, Launch
+from springtide.ports import CloudError, Instance, Launch
 from springtide.providers.containers import Containers, Mount, links
 from springtide.providers.containers.instances import read_process
 from tests.providers.world import BLUE, instances
 
 LIMIT_S = 20.0
 FOREVER = "exec sleep 1000\n"
+PER_NODE = 3
+"""Processes of a node that only sleeps."""
 SUBNET = IPv4Network(f"10.{80 + os.getpid() // 256 % 16}.{os.getpid() % 256}.0/24")
 """Our own, for runs side by side."""
 
@@ -129,6 +131,14 @@ def process_of(machine: Machine, node: str = "n0") -> int:
     process = read_process(machine.directory(BLUE) / "instances" / node)
     assert process is not None
     return process.pid
+
+
+async def rebooted(containers: Containers, *launches: Launch) -> list[Instance]:
+    """All of these, or n0."""
+    answers = await containers.reboot(launches or [launch()])
+    made = instances(answers)
+    assert len(made) == len(answers), answers
+    return made
 
 
 async def error_of(containers: Containers, one: Launch) -> CloudError:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from springtide.ports import InstanceState, Rejected, Transient
+from springtide.ports import Instance, InstanceState, Rejected, Transient
 from springtide.providers.containers import locks
 from springtide.providers.containers.instances import (
+    Intent,
     Process,
     decide_state,
     parse_process,
@@ -66,6 +67,15 @@ def test_a_process_is_read_whatever_its_name() -> None:
     assert parse_stat(STAT) == (4711, "S", 135929)
     assert parse_process(f"boot-id {STAT}\nready\n") == Process("boot-id", 4711, 135929, True)
     assert parse_process(f"boot-id {STAT}\n") == Process("boot-id", 4711, 135929, False)
+
+
+def test_an_image_is_shown_by_its_name_as_long_as_that_leads_to_its_directory() -> None:
+    instance = Instance("blue.n0.1", "blue", "n0", 1, InstanceState.RUNNING, image="base")
+    intent = Intent(instance, Path("/images/1"))
+    assert intent.shown({"base": Path("/images/1")}).image == "base"
+    assert intent.shown({"base": Path("/images/2")}).image == "/images/1"
+    assert intent.shown({}).image == "/images/1"
+    assert Intent(instance).shown({"base": Path("/images/2")}).image == "base"
 
 
 def test_a_process_that_has_not_finished_saying_who_it_is_is_unknown() -> None:
