@@ -45,7 +45,6 @@ def answer(path: Path) -> tuple[str, bytes]:
 # Cases
 
 
-@pytest.mark.accepts("E1")
 @pytest.mark.parametrize("case", BEFORE, ids=lambda case: case.stem)
 def test_a_file_is_changed_in_one_place_or_not_at_all(case: Path) -> None:
     suffix, content = answer(case)

@@ -154,7 +154,7 @@ def _behind_properties(one: Entry, text: str) -> Edit:
     """In place of a value, but for its anchor and its tag, which must fit the new value too."""
     start = one.value.start_mark.index
     properties = _match(_PROPERTIES, one.text[start : one.end], 0)
-    if is_null(one.value) and "!" in properties[0]:
+    if one.is_alias or (is_null(one.value) and "!" in properties[0]):
         raise NotEditable
     space = " " if properties[0][-1:].strip() else ""
     return Edit(start + properties.end(), one.end, f"{space}{text}")
