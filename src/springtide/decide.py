@@ -348,12 +348,18 @@ class Resizing:
     joining: tuple[str, ...]
     rewritten: bool = False
     """The batch system's configuration may be another one."""
+    only_sizes: bool = True
+    """Nothing else changes."""
 
     def operations(self) -> list[tuple[Kind, tuple[str, ...]]]:
-        """What has to be done; nothing, if all is as the file says."""
+        """What has to be done; nothing, if all is as the file says.
+
+        Nodes may leave for a day; other changes do not wait for that.
+        """
         found = [(Kind.SHRINK, self.leaving), (Kind.ENLARGE, self.joining)]
         wanted = [(kind, names) for kind, names in found if names]
-        return wanted or ([(Kind.UPDATE, ())] if self.rewritten else [])
+        alone = self.rewritten and not self.joining and not (self.leaving and self.only_sizes)
+        return [(Kind.UPDATE, ()), *wanted] if alone else wanted
 
 
 def resizing(wanted: Cluster, kept: Iterable[str], nodes: Iterable[Node]) -> Resizing:

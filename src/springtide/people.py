@@ -16,7 +16,7 @@ from springtide.nodeset import fold
 from springtide.planner import SERVING, Planner
 from springtide.ports import Power, Unavailable
 from springtide.spec import Cluster
-from springtide.spec.leaving import diff
+from springtide.spec.leaving import Changes, diff
 from springtide.spool import BadRequest
 from springtide.steps import Parts
 
@@ -173,22 +173,23 @@ class People:
         The file is kept before anything follows from it. Whatever is cut off after that is
         found again by whoever applies it once more.
         """
-        self._refuse_change(wanted)
         async with self._applying:
+            changes = self._allowed(wanted)
             store()
             await self.parts.adopt(wanted)
             if self.parts.site is None or self.parts.stopped:
                 return Answer()  # a deploy or start will do what follows
-            change = self.planner.resizing(wanted)
+            change = self.planner.resizing(wanted, changes)
             opened: list[Operation] = []
             for kind, names in change.operations():
                 opened += await self.engine.submit(kind, names, asked_by=by)
         return Answer(tuple(opened))
 
-    def _refuse_change(self, wanted: Cluster) -> None:
+    def _allowed(self, wanted: Cluster) -> Changes:
         changes = diff(self.parts.wanted, wanted)
         if changes.refusals:
             raise Refused("; ".join(changes.refusals))
+        return changes
 
     async def _operate(
         self, kind: Kind, names: Iterable[str], by: str, options: Mapping[str, Any] | None = None

@@ -74,7 +74,7 @@ class Planner:
         fresh = {n: Node(n, g) for n, g in wanted.node_group.items() if n not in nodes}
         known = {**fresh, **nodes}
         both = union(wanted, self.spec, [n for n in nodes if n in self.spec.node_group])
-        resized = self.resizing(wanted, fresh.values())
+        resized = self.resizing(wanted, changes, fresh.values())
         return changes, [
             make_plan(kind, names, both, known, jobs, notes=doubts)
             for kind, names in resized.operations()
@@ -97,10 +97,12 @@ class Planner:
             return {node.name: found.get(node.name, "as it should be") for node in up}
         return found
 
-    def resizing(self, wanted: Cluster, fresh: Iterable[Node] = ()) -> decide.Resizing:
+    def resizing(
+        self, wanted: Cluster, changes: Changes, fresh: Iterable[Node] = ()
+    ) -> decide.Resizing:
         """What another file would change, by the record."""
         kept = self.parts.applied.kept
         nodes = (*self.parts.record.nodes.values(), *fresh)
         resized = decide.resizing(wanted, expand(kept) if kept else (), nodes)
         same = self.parts.applied.spec == fingerprint(wanted)
-        return replace(resized, rewritten=not same)
+        return replace(resized, rewritten=not same, only_sizes=changes.only_sizes)
