@@ -12,9 +12,9 @@ import pytest
 
 from springtide.cli.client import Client
 from springtide.cli.course import follow, render_done
-from springtide.cli.deploy import render_left
 from springtide.cli.endings import Exit
 from springtide.cli.progress import Progress
+from springtide.cli.rising import render_left
 from springtide.model import PLANS, Kind
 from springtide.ports import InstanceState, NoCapacity
 from tests.unit.cli_world import LIMIT_S, SPEC, World, served, wait_until
@@ -30,6 +30,8 @@ def deployed(done: int, ended: bool = False, **fallen: str) -> dict[str, Any]:
         "steps": STEPS,
         "steps_done": done,
         "fallen": fallen,
+        "done": "",
+        "later": "",
         "ended_at": 1.0 if ended else None,
     }
 

@@ -11,6 +11,7 @@ from springtide.cli.endings import Exit
 from springtide.cli.main import app
 
 SLOW = ("pydantic", "rich", "ruamel", "starlette", "structlog", "uvicorn", "asyncio")
+TEXT = (str, bool, str | None, list[str], list[str] | None, None)
 TIDE = "from springtide.cli.main import app\n"
 
 
@@ -45,7 +46,7 @@ def test_parameters_stay_text() -> None:
         assert info.callback is not None
         for name, kind in info.callback.__annotations__.items():
             base = getattr(kind, "__origin__", kind)
-            assert base in (str, bool, str | None, None), (info.callback, name)
+            assert base in TEXT, (info.callback, name)
 
 
 def test_a_defect_is_one_line_unless_one_wants_more() -> None:

@@ -80,6 +80,15 @@ def read_spec(path: Path) -> "Cluster":
         raise Complaint(str(error), Exit.WRONG) from None
 
 
+def parse_spec(text: str, path: Path) -> "Cluster":
+    from springtide.spec import SpecError, parse
+
+    try:
+        return parse(text, str(path))
+    except SpecError as error:
+        raise Complaint(str(error), Exit.WRONG) from None
+
+
 def render_checks(checks: Iterable["Check"]) -> list[str]:
     """A line each, and under what is wrong what to do."""
     lines = []

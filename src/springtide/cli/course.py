@@ -1,15 +1,16 @@
-"""One operation on the whole cluster, watched step by step; for `deploy` and `destroy`."""
+"""Operations watched step by step until they end, and what is said of how they ended."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from springtide.cli import output
-from springtide.cli.client import Away, Client, Json
+from springtide.cli.client import Away, Client, Json, Refused
 from springtide.cli.endings import Exit
 from springtide.cli.operations import render_fallen, render_step
-from springtide.cli.progress import Progress, looks, patiently
+from springtide.cli.progress import Progress, looks, patiently, watching
 from springtide.model import OperationState, Step
-from springtide.nodeset import expand
+from springtide.nodeset import expand, fold
 
 EXITS: Mapping[OperationState, Exit] = {
     OperationState.DONE: Exit.DONE,
@@ -21,38 +22,90 @@ EXITS: Mapping[OperationState, Exit] = {
 
 OF_NODES = frozenset(
     {
+        Step.DRAIN,
         Step.DELETE_INSTANCES,
         Step.CREATE_INSTANCES,
         Step.WAIT_REACHABLE,
         Step.REFRESH_INVENTORY,
         Step.WAIT_REGISTERED,
+        Step.UNDRAIN,
     }
 )
 """Steps that do nothing once every node has fallen out."""
 
+UNSEEN: Json = {"steps_done": 0, "fallen": {}, "done": "", "ended_at": None}
+"""An operation before the first look at it."""
+
+
+def conclude(daemon: Client, opened: Sequence[Json], no_wait: bool = False) -> Exit:
+    """Watch operations that were just opened, or only name them; report how they ended."""
+    if no_wait:
+        output.put("\n".join(map(render_opened, opened)))
+        return Exit.DONE
+    ids = [one["id"] for one in opened]
+    with watching(lambda: ids) as progress:
+        ended = follow_all(daemon, ids, progress)
+    return worst([report(one) for one in ended])
+
+
+def render_opened(operation: Json) -> str:
+    what = f"{operation['kind']} {operation['nodes']}".rstrip()
+    return f"operation {operation['id']}: {what}; see `tide operations {operation['id']}`"
+
+
+def worst(exits: Sequence[Exit]) -> Exit:
+    """Of several operations together; some done and some not is partly done."""
+    if len(set(exits)) > 1:
+        return Exit.PARTLY
+    return exits[0] if exits else Exit.DONE
+
 
 def follow(daemon: Client, id: int, progress: Progress) -> Json | None:
     """The operation once it has ended; None if the cluster went away with its daemon."""
-    before: Json = {"steps_done": 0, "fallen": {}}
+    ended = follow_all(daemon, [id], progress)
+    return ended[0] if ended else None
+
+
+def follow_all(daemon: Client, ids: Sequence[int], progress: Progress) -> list[Json]:
+    """The operations once all have ended; none if the cluster went away with its daemon."""
+    known: dict[int, Json] = dict.fromkeys(ids, UNSEEN)
     for _ in looks():
-        operation = patiently(lambda: _look(daemon, id), progress)
-        if operation is None:
-            return None
-        for line in render_done(before, operation):
-            progress.past(line)
-        before = operation
-        if operation["ended_at"] is not None:
-            return operation
-        progress.now(f"… {render_step(operation)}{operation['counts']}")
-    raise AssertionError("looks without a limit do not end")
+        for id in [id for id, one in known.items() if one["ended_at"] is None]:
+            operation = patiently(partial(_look, daemon, id), progress)
+            if operation is None:
+                return []
+            for line in render_done(known[id], operation):
+                progress.past(f"{_mark(operation, ids)}{line}")
+            known[id] = operation
+        if going_on := [one for one in known.values() if one["ended_at"] is None]:
+            progress.now("; ".join(f"… {_mark(one, ids)}{_render_now(one)}" for one in going_on))
+        else:
+            break
+    return list(known.values())
+
+
+def _mark(operation: Json, ids: Sequence[int]) -> str:
+    """Which one is meant, if there are several."""
+    return f"{operation['kind']}: " if len(ids) > 1 else ""
+
+
+def _render_now(operation: Json) -> str:
+    return f"{render_step(operation)}{operation['counts']}"
 
 
 def render_done(before: Json, now: Json) -> Iterator[str]:
-    """The steps that ended between two looks, with the nodes that fell out in them.
+    """What ended between two looks, with the nodes that fell out in it."""
+    if now["done"] or now["later"]:
+        yield from _rounds_done(before, now)
+    else:
+        yield from _steps_done(before, now)
+    if now["ended_at"] is not None and now["steps_done"] < len(now["steps"]):
+        yield f"✗ {now['steps'][now['steps_done']]}"
 
-    Where several did, nodes fell in the first: a step that waits for nodes is seen by itself.
-    """
-    fallen = {name: why for name, why in now["fallen"].items() if name not in before["fallen"]}
+
+def _steps_done(before: Json, now: Json) -> Iterator[str]:
+    """Where several steps ended, nodes fell in the first: one that waits for nodes is seen."""
+    fallen = _newly_fallen(before, now)
     for step in now["steps"][before["steps_done"] : now["steps_done"]]:
         if step not in OF_NODES:
             yield f"✓ {step}"
@@ -63,13 +116,36 @@ def render_done(before: Json, now: Json) -> Iterator[str]:
             yield f"- {step}: no node is left"
         else:
             yield f"✓ {step}"
-    if now["ended_at"] is not None and now["steps_done"] < len(now["steps"]):
-        yield f"✗ {now['steps'][now['steps_done']]}"
+
+
+def _rounds_done(before: Json, now: Json) -> Iterator[str]:
+    """Nodes go through all steps in batches: who has, and who fell out."""
+    all_of_them, ready = _names(now["nodes"]), _through(now)
+    if fresh := ready - _through(before):
+        yield f"✓ {fold(fresh)} ({len(ready)} of {len(all_of_them)})"
+    for line in render_fallen(_newly_fallen(before, now)):
+        yield f"✗ {line}"
+
+
+def _through(operation: Json) -> set[str]:
+    """Nodes that went through all steps; those of the last batch are there when it ends."""
+    ended = operation.get("state") in (OperationState.DONE, OperationState.PARTLY)
+    names = _names(operation["nodes"] if ended else operation["done"])
+    return {name for name in names if name not in operation["fallen"]}
+
+
+def _newly_fallen(before: Json, now: Json) -> dict[str, str]:
+    return {name: why for name, why in now["fallen"].items() if name not in before["fallen"]}
 
 
 def _nobody_stands(operation: Json) -> bool:
-    nodes = expand(operation["nodes"]) if operation["nodes"] else []
+    nodes = _names(operation["nodes"])
     return bool(nodes) and operation["fallen"].keys() >= set(nodes)
+
+
+def _names(hostlist: str) -> list[str]:
+    """What the daemon folded; it writes no nodes as nothing."""
+    return expand(hostlist) if hostlist else []
 
 
 def _look(daemon: Client, id: int) -> Json | None:
@@ -86,7 +162,10 @@ def _counts(daemon: Client, operation: Json) -> str:
     """How many of its nodes are in which state."""
     if not operation["nodes"] or operation["ended_at"] is not None:
         return ""
-    nodes = daemon.get("/nodes", names=operation["nodes"], world=0)["nodes"]
+    try:
+        nodes = daemon.get("/nodes", names=operation["nodes"], world=0)["nodes"]
+    except Refused:  # some have left the cluster file and are gone
+        return ""
     states = Counter(node["state"] for node in nodes)
     return ": " + ", ".join(f"{count} {state}" for state, count in states.items())
 

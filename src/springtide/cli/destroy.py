@@ -1,25 +1,22 @@
 """`tide destroy`: everything that carries the cluster's tag, after a question."""
 
-import sys
 from dataclasses import dataclass
-from typing import Annotated
 
 import typer
 
 from springtide.cli import detached, output
 from springtide.cli.check import read_spec
 from springtide.cli.client import Away, Client, Json
+from springtide.cli.consent import NO_CHANGE, Consent
 from springtide.cli.course import follow, report
-from springtide.cli.deploy import plan_from_file
 from springtide.cli.endings import Complaint, Exit
-from springtide.cli.parameters import DryRun
+from springtide.cli.foresight import ask, render_mind, render_plan
+from springtide.cli.parameters import DryRun, Yes, YesReally
 from springtide.cli.place import Choice, ClusterOption, StateOption, client
-from springtide.cli.plan import NO_CHANGE, ask, render_plan
 from springtide.cli.progress import watching
-from springtide.cli.standing import busy
+from springtide.cli.serving import plan_from_file
 from springtide.layout import Layout
 from springtide.model import Kind
-from springtide.nodeset import fold
 
 LEAVE_S = 30.0
 """How long the daemon may take to remove its directory and end."""
@@ -36,11 +33,8 @@ class Doomed:
 
 
 def destroy(
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    yes_really: Annotated[
-        str | None,
-        typer.Option("--yes-really", metavar="NAME", help="Do not ask, though it is protected."),
-    ] = None,
+    yes: Yes = False,
+    yes_really: YesReally = None,
     dry_run: DryRun = False,
     cluster: ClusterOption = None,
     state: StateOption = None,
@@ -56,7 +50,10 @@ def destroy(
         output.note(NO_CHANGE)
         return
     output.note(render_plan(doomed.plan))
-    _confirm(daemon, doomed, yes, yes_really)
+    name, mind = doomed.cluster, render_mind(doomed.plan)
+    Consent(yes, yes_really).require(
+        name, f"destroy cluster {name}", protected=doomed.protected, mind=mind
+    )
     if not doomed.served:
         detached.start(daemon, daemon.stored_spec)
     from springtide.cli import controlled
@@ -77,38 +74,6 @@ def _look(daemon: Client) -> Doomed:
     spec = read_spec(daemon.stored_spec)
     plan = plan_from_file(spec, Kind.DESTROY, spec.managed)
     return Doomed(spec.cluster, spec.protected, plan, served=False)
-
-
-def _confirm(daemon: Client, doomed: Doomed, yes: bool, yes_really: str | None) -> None:
-    """A protected cluster must be named; another one needs a yes."""
-    name = doomed.cluster
-    if yes_really not in (None, name):
-        raise Complaint(f"--yes-really names {yes_really}, this is {name}", Exit.WRONG)
-    if yes_really == name or (yes and not doomed.protected):
-        return
-    answer, option = (name, f"--yes-really {name}") if doomed.protected else ("yes", "--yes")
-    protected = f"{name} is protected; " if doomed.protected else ""
-    if not sys.stdin.isatty():
-        raise Complaint(f"{protected}nobody can be asked here: say {option}", Exit.WRONG)
-    jobs = _render_jobs(daemon) if doomed.served else ""
-    if _typed(f"{jobs}{protected}type {answer} to destroy cluster {name}") != answer:
-        raise Complaint(NO_CHANGE)
-
-
-def _render_jobs(daemon: Client) -> str:
-    """Who would lose their work."""
-    names = fold(node["name"] for node in busy(daemon.get("/nodes")["nodes"]))
-    return f"jobs run on {names} and would be lost; " if names else ""
-
-
-def _typed(question: str) -> str:
-    """The answer; Ctrl-C and the end of input are none."""
-    try:
-        answer: str = typer.prompt(question, default="", show_default=False, err=True)
-    except typer.Abort:
-        output.note(f"\ntide: {NO_CHANGE}")
-        raise typer.Exit(Exit.INTERRUPTED) from None
-    return answer
 
 
 def _operate(daemon: Client, doomed: Doomed) -> None:

@@ -1,8 +1,7 @@
-"""A daemon in a session of its own, started and stopped by `tide deploy` and `tide destroy`."""
+"""A daemon in a session of its own, started by `tide deploy`, `tide start` and `tide destroy`."""
 
 import os
 import select
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,7 +15,6 @@ from springtide.cli.endings import Complaint, cannot_write
 from springtide.cli.progress import looks
 
 START_S = 60.0
-STOP_S = 30.0
 LAST_LINES = 10
 
 
@@ -90,15 +88,6 @@ def _words(out: Path, said: int) -> str:
     if DISK_FULL in words:
         words = f"{words}; make room in {out.parent.parent}"
     return words
-
-
-def stop(daemon: Client) -> None:
-    """Stop the daemon behind the socket; its operations go on when another starts."""
-    pid = daemon.daemon_pid()
-    with _handle(pid) as handle:
-        signal.pidfd_send_signal(handle, signal.SIGTERM)
-        if not _ended(handle, STOP_S):
-            raise Complaint(f"the daemon (process {pid}) does not stop; see {daemon.layout.log}")
 
 
 @contextmanager

@@ -9,6 +9,8 @@ import typer
 
 from springtide.cli import output
 from springtide.cli.client import Json
+from springtide.cli.images import COLUMNS as IMAGE_COLUMNS
+from springtide.cli.images import render_images
 from springtide.cli.output import JsonOption
 from springtide.cli.parameters import MaybeHosts, hosts
 from springtide.cli.place import Choice, ClusterOption, StateOption, client
@@ -20,6 +22,9 @@ UNMANAGED = "not ours"
 
 def nodes(
     hostlist: MaybeHosts = None,
+    images: Annotated[
+        bool, typer.Option("--images", help="What they run, what the file wants, and since when.")
+    ] = False,
     each: Annotated[bool, typer.Option("--each", "-1", help="One row for each node.")] = False,
     json: JsonOption = False,
     cluster: ClusterOption = None,
@@ -36,7 +41,10 @@ def nodes(
         return
     for problem in answer["problems"]:
         output.note(f"tide: incomplete: {problem}")
-    output.put_table(COLUMNS, render_rows(answer["nodes"], each, time.time()))
+    if images:
+        output.put_table(IMAGE_COLUMNS, render_images(answer["nodes"], each, time.time()))
+    else:
+        output.put_table(COLUMNS, render_rows(answer["nodes"], each, time.time()))
 
 
 def render_rows(found: Sequence[Json], each: bool, now: float) -> list[list[str]]:

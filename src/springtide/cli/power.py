@@ -6,10 +6,11 @@ import typer
 
 from springtide.cli import output
 from springtide.cli.client import Client
+from springtide.cli.consent import NO_CHANGE
+from springtide.cli.foresight import ask, render_plan
 from springtide.cli.operations import render_fallen
-from springtide.cli.parameters import DryRun, HostsArgument, hosts, parse_duration
+from springtide.cli.parameters import DryRun, HostsArgument, NoWait, hosts, parse_duration
 from springtide.cli.place import Choice, ClusterOption, StateOption, client
-from springtide.cli.plan import NO_CHANGE, ask, put_plan
 from springtide.cli.progress import watching
 from springtide.cli.standing import GOALS, Standing
 from springtide.cli.watch import Watch
@@ -17,7 +18,6 @@ from springtide.cli.whereabouts import option
 from springtide.model import Kind
 from springtide.nodeset import expand, fold
 
-NoWait = Annotated[bool, typer.Option("--no-wait", help="Ask for it and return.")]
 Timeout = Annotated[
     str | None,
     typer.Option("--timeout", metavar="TIME", help="Watch no longer than this, such as 90s, 10m."),
@@ -55,11 +55,11 @@ def suspend(
     if dry_run:
         _put_plan(daemon, Kind.SUSPEND, names)
     else:
-        _mention_min(daemon, names)
+        mention_min(daemon, names)
         _change(daemon, Kind.SUSPEND, names, no_wait, timeout_s)
 
 
-def _mention_min(daemon: Client, names: list[str]) -> None:
+def mention_min(daemon: Client, names: list[str]) -> None:
     """They may go; but the next deploy wants them again."""
     always = ask(daemon, Kind.DEPLOY)["nodes"]
     kept = set(names) & set(expand(always) if always else ())
@@ -71,7 +71,7 @@ def _mention_min(daemon: Client, names: list[str]) -> None:
 
 
 def _put_plan(daemon: Client, kind: Kind, names: list[str]) -> None:
-    put_plan(ask(daemon, kind, names))
+    output.put(render_plan(ask(daemon, kind, names)))
     output.note(NO_CHANGE)
 
 

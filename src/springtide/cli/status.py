@@ -26,23 +26,36 @@ def status(
 def render_status(answer: Json, now: float) -> str:
     pairs = [
         ("cluster", answer["cluster"]),
+        ("file", _file(answer)),
         ("state in", answer["state_directory"]),
         ("control", _control(answer)),
-        ("batch", _batch(answer["batch"])),
+        ("batch", _batch(answer["batch"], answer["stopped"])),
         ("nodes", _nodes(answer["nodes"])),
     ]
     running = [(f"operation {one['id']}", _operation(one, now)) for one in answer["operations"]]
     return output.render_pairs([*pairs, *running])
 
 
+def _file(answer: Json) -> str:
+    """Where people have it, and whether the cluster follows it."""
+    file = answer["file"] or "the copy in the state directory"
+    if answer["control_address"] is None or answer["stopped"] or answer["applied"]:
+        return file
+    return f"{file}; not applied to its end: run `tide apply`"
+
+
 def _control(answer: Json) -> str:
     if answer["control_address"] is None:
         return "not deployed; run `tide deploy FILE`"
+    if answer["stopped"]:
+        return "stopped; run `tide start`"
     places = {"here": "on this machine", "container": "in a container of its own"}
     return f"{answer['control_address']}, {places[answer['control']]}"
 
 
-def _batch(batch: Json) -> str:
+def _batch(batch: Json, stopped: bool) -> str:
+    if stopped:
+        return f"{batch['kind']}, stopped with the cluster"
     if batch["problem"]:
         return f"{batch['kind']} does not answer: {batch['problem']}"
     return f"{batch['kind']} {batch['version']}"

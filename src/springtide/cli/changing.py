@@ -1,0 +1,102 @@
+"""From the cluster file that is served to another one: foreseen, asked for, done.
+
+`tide apply`, `tide resize` and `tide deploy` of a changed file all go this way.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from springtide.cli import output
+from springtide.cli.check import read_spec
+from springtide.cli.client import Client, Json
+from springtide.cli.cluster_file import ClusterFile
+from springtide.cli.consent import Consent
+from springtide.cli.course import conclude
+from springtide.cli.endings import Complaint, Exit
+from springtide.cli.foresight import render_changes
+from springtide.cli.place import Choice, chosen, client
+from springtide.cli.whereabouts import option
+from springtide.model import Kind
+
+
+def daemon_for(file: str | None, choice: Choice) -> Client:
+    """The chosen cluster's; if none was chosen, a file says itself which one it is."""
+    if file is None or chosen(choice) is not None:
+        return client(choice)
+    return Client(read_spec(Path(file).absolute()).state)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Another cluster file, and what the daemon says would follow from it."""
+
+    daemon: Client
+    status: Json
+    file: ClusterFile
+    foreseen: Json
+
+    @property
+    def is_one(self) -> bool:
+        return bool(self.foreseen["changes"] or self.foreseen["plans"])
+
+    @property
+    def shrinks(self) -> bool:
+        return any(plan["operation"] == Kind.SHRINK for plan in self.foreseen["plans"])
+
+    @property
+    def moves_file(self) -> bool:
+        """People have the file elsewhere than the daemon thinks."""
+        return not self.file.ours and self.status["file"] != str(self.file.path)
+
+    @property
+    def is_up(self) -> bool:
+        return self.status["control_address"] is not None and not self.status["stopped"]
+
+    def render(self) -> str:
+        return render_changes(self.foreseen)
+
+    def render_rest(self) -> str:
+        """For a cluster that is not up: who does what follows."""
+        name, command = self.status["cluster"], "start" if self.status["stopped"] else "deploy"
+        follow = f"`tide {command} {option(self.daemon.layout.state)}` does what follows from it"
+        return f"cluster {name} has {self.file.path} now, and is not up: {follow}"
+
+    def require(self, consent: Consent) -> None:
+        """Somebody must want it; of a protected cluster only nodes that leave matter so much."""
+        name, protected = self.status["cluster"], self.status["protected"] and self.shrinks
+        consent.require(name, f"apply this to cluster {name}", protected=protected)
+
+    def apply(self) -> list[Json]:
+        """Have it done; the operations that were opened for it."""
+        body: Json = {"spec": self.file.text, "file": "" if self.file.ours else str(self.file.path)}
+        body["confirm"] = self.status["cluster"]
+        opened: list[Json] = self.daemon.post("/apply", body)["operations"]
+        return opened
+
+
+def foresee(daemon: Client, status: Json, file: ClusterFile) -> Change:
+    """What the file would change; complains of what cannot be changed."""
+    body = {"spec": file.text, "file": str(file.path), "dry_run": True}
+    foreseen = daemon.post("/apply", body)
+    if refusals := foreseen["refusals"]:
+        raise Complaint("\n".join([f"{file.path} cannot be applied:", *refusals]), Exit.WRONG)
+    return Change(daemon, status, file, foreseen)
+
+
+def finish(change: Change, opened: list[Json], no_wait: bool) -> Exit:
+    """Watch what follows from the file, and say how it came out."""
+    if not opened and not change.is_up:
+        output.put(change.render_rest())
+        return Exit.DONE
+    code = conclude(change.daemon, opened, no_wait)
+    if code:
+        output.note("tide: the file stays as it is; `tide apply` tries again what is missing")
+    elif not no_wait:
+        output.put(f"cluster {change.status['cluster']} is as {change.file.path} says")
+    return code
+
+
+def mention_cut_off(status: Json) -> None:
+    """Somebody's apply did not come to its end; whoever applies now goes on with it."""
+    if status["control_address"] and not status["applied"] and not status["stopped"]:
+        output.note("a former apply was cut off before its end; this one goes on with it")

@@ -1,0 +1,115 @@
+"""`tide drain` and `tide undrain`: whether nodes take jobs, and by whose wish not."""
+
+import os
+import pwd
+from collections.abc import Iterable
+from typing import Annotated
+
+import typer
+
+from springtide.cli import output
+from springtide.cli.client import Client, Json
+from springtide.cli.consent import NO_CHANGE
+from springtide.cli.endings import Complaint, Exit
+from springtide.cli.parameters import DryRun, HostsArgument, hosts
+from springtide.cli.place import Choice, ClusterOption, StateOption, client
+from springtide.nodeset import fold
+
+
+def drain(
+    hostlist: HostsArgument,
+    reason: Annotated[
+        str, typer.Option("--reason", "-r", metavar="TEXT", help="Why; Slurm shows it.")
+    ],
+    dry_run: DryRun = False,
+    cluster: ClusterOption = None,
+    state: StateOption = None,
+) -> None:
+    """Have nodes take no new jobs.
+
+    Those that run go on. No operation of ours undoes it; `tide undrain` does.
+    """
+    names = fold(hosts(hostlist))
+    if not reason.strip():
+        raise Complaint("say why: --reason TEXT; others will wonder", Exit.WRONG)
+    daemon = client(Choice(cluster, state))
+    rows = _rows(daemon, names)
+    if dry_run:
+        output.put("\n".join(render_drain(rows, "would be drained")))
+        output.note(NO_CHANGE)
+        return
+    daemon.post("/drain", {"nodes": names, "reason": reason})
+    output.put("\n".join(render_drain(rows, "drained")))
+
+
+def undrain(
+    hostlist: HostsArgument,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also what somebody else has drained.")
+    ] = False,
+    dry_run: DryRun = False,
+    cluster: ClusterOption = None,
+    state: StateOption = None,
+) -> None:
+    """Have drained nodes take jobs again."""
+    names = fold(hosts(hostlist))
+    daemon = client(Choice(cluster, state))
+    if dry_run:
+        rows = _rows(daemon, names)
+        output.put("\n".join(render_undrain(rows, None if force else _me())))
+        output.note(NO_CHANGE)
+        return
+    answer = daemon.post("/undrain", {"nodes": names, "force": force})
+    if asked := answer["asked"]:
+        output.put(f"{asked}: takes jobs again")
+    if settled := answer["settled"]:
+        output.put(f"{settled}: not drained")
+
+
+def _rows(daemon: Client, names: str) -> list[Json]:
+    answer = daemon.get("/nodes", names=names)
+    for problem in answer["problems"]:
+        output.note(f"tide: incomplete: {problem}")
+    rows: list[Json] = answer["nodes"]
+    return rows
+
+
+def render_drain(rows: Iterable[Json], verb: str) -> list[str]:
+    """From how they were before: those drained already stay whose they are."""
+    seen = [(row["name"], row["batch"] or {}) for row in rows]
+    fresh = [(name, batch) for name, batch in seen if not batch.get("drained")]
+    busy = [name for name, batch in fresh if batch.get("busy")]
+    lines = [f"{fold(name for name, _ in fresh)}: {verb}"] if fresh else []
+    if busy:
+        lines.append(f"{fold(busy)}: its jobs go on to their end; see `squeue -w {fold(busy)}`")
+    drained = [(name, batch) for name, batch in seen if batch.get("drained")]
+    return lines + [f"{names}: drained already, {whose}" for names, whose in _owned(drained)]
+
+
+def render_undrain(rows: Iterable[Json], me: str | None) -> list[str]:
+    """What would become of them; `me` is who asks, None is somebody who insists."""
+    seen = [(row["name"], row["batch"] or {}) for row in rows]
+    drained = [(name, batch) for name, batch in seen if batch.get("drained")]
+    mine = [(n, batch) for n, batch in drained if me is None or batch["owner"] in (None, me)]
+    theirs = [(n, batch) for n, batch in drained if (n, batch) not in mine]
+    others = [name for name, batch in seen if not batch.get("drained")]
+    lines = [f"{names}: drained {whose}; would take jobs again" for names, whose in _owned(mine)]
+    lines += [f"{names}: drained {whose}; --force would undo it" for names, whose in _owned(theirs)]
+    return lines + ([f"{fold(others)}: not drained"] if others else [])
+
+
+def _me() -> str:
+    """As the daemon knows us."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return f"uid {os.geteuid()}"
+
+
+def _owned(drained: Iterable[tuple[str, Json]]) -> list[tuple[str, str]]:
+    """Nodes by who drained them, and why."""
+    by_wish: dict[str, list[str]] = {}
+    for name, batch in drained:
+        why = f": {output.printable(batch['reason'])}" if batch["reason"] else ""
+        by_wish.setdefault(f"by {batch['owner'] or 'somebody'}{why}", []).append(name)
+    return [(fold(names), whose) for whose, names in by_wish.items()]

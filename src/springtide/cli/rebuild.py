@@ -1,0 +1,195 @@
+"""`tide rebuild`: nodes get what the cluster file wants them to run, in batches."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from springtide.cli import output
+from springtide.cli.client import Client, Json
+from springtide.cli.consent import NO_CHANGE, Consent
+from springtide.cli.course import conclude
+from springtide.cli.endings import Complaint, Exit
+from springtide.cli.foresight import ask, render_plan
+from springtide.cli.parameters import (
+    BatchOption,
+    DeadlineOption,
+    DryRun,
+    MaybeHosts,
+    NoWait,
+    PauseOption,
+    Yes,
+    count,
+    given,
+    hosts,
+    parse_duration,
+)
+from springtide.cli.place import Choice, ClusterOption, StateOption, client
+from springtide.cli.rebuild_jobs import by_jobs
+from springtide.model import Kind
+
+ImageOption = Annotated[
+    str | None,
+    typer.Option("--image", metavar="NAME", help="This one, instead of what the file wants."),
+]
+PartitionOption = Annotated[
+    str | None, typer.Option("--partition", metavar="NAME", help="Only nodes of this partition.")
+]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Also nodes that are as they should be.")
+]
+JOBS = "jobs"
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild:
+    """How it was asked for."""
+
+    image: str | None
+    via: str | None
+    command: str | None
+    batch: str | None
+    pause: str | None
+    deadline: str | None
+    force: bool
+
+    @property
+    def by_jobs(self) -> bool:
+        return self.via == JOBS
+
+    def options(self) -> Json:
+        """What the daemon is told."""
+        return given(
+            image=self.image,
+            via=self.via,
+            command=self.command,
+            batch=count(self.batch, "--batch"),
+            pause=parse_duration(self.pause),
+            limit=parse_duration(self.deadline),
+            force=self.force,
+        )
+
+    def check(self, named: bool) -> None:
+        """Complain of what does not go together."""
+        if self.via not in (None, "reboot", "direct", JOBS):
+            raise Complaint(f"--via is reboot or jobs, not {self.via[:40]!r}", Exit.WRONG)
+        if self.image is not None and not named:
+            raise Complaint(
+                "--image needs a HOSTLIST; for all nodes set the image of their group in the "
+                "cluster file, and run `tide apply` and `tide rebuild`",
+                Exit.WRONG,
+            )
+        if self.command is not None and not self.by_jobs:
+            raise Complaint("--command is for --via jobs: the jobs run it", Exit.WRONG)
+        if self.by_jobs:
+            self._check_jobs()
+
+    def _check_jobs(self) -> None:
+        if self.image is not None:
+            raise Complaint(
+                "with --via jobs nodes get what the cluster file wants; leave out --image",
+                Exit.WRONG,
+            )
+        if (self.batch, self.pause, self.deadline) != (None, None, None):
+            raise Complaint(
+                "with --via jobs Slurm decides when nodes are rebuilt; leave out --batch, --pause "
+                "and --deadline",
+                Exit.WRONG,
+            )
+
+
+def rebuild(
+    hostlist: MaybeHosts = None,
+    image: ImageOption = None,
+    partition: PartitionOption = None,
+    via: Annotated[
+        str | None,
+        typer.Option(
+            "--via",
+            metavar="reboot|jobs",
+            help="Slurm drains and reboots them; or a job for each node does, ahead of others.",
+        ),
+    ] = None,
+    direct: Annotated[
+        bool, typer.Option("--direct", help="Drain them ourselves; Slurm reboots nothing.")
+    ] = False,
+    batch: BatchOption = None,
+    pause: PauseOption = None,
+    deadline: DeadlineOption = None,
+    force: ForceOption = False,
+    command: Annotated[
+        str | None,
+        typer.Option(
+            "--command", metavar="TEXT", help="With --via jobs: run this, and rebuild nothing."
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    no_wait: NoWait = False,
+    cluster: ClusterOption = None,
+    state: StateOption = None,
+) -> None:
+    """Give nodes the image that the file wants.
+
+    Those in service that have another one, when their jobs have ended. Twice changes nothing.
+    """
+    if direct and via is not None:
+        raise Complaint("give --via or --direct, not both", Exit.WRONG)
+    wish = Rebuild(image, "direct" if direct else via, command, batch, pause, deadline, force)
+    wish.check(named=hostlist is not None or partition is not None)
+    options = wish.options()
+    daemon = client(Choice(cluster, state))
+    plan = foresee(daemon, wish, chosen_nodes(daemon, hostlist, partition))
+    if not plan["count"]:
+        output.put(render_nobody(wish))
+    elif dry_run:
+        output.put(render_plan(plan))
+        output.note(NO_CHANGE)
+    else:
+        raise typer.Exit(_rebuild(daemon, wish, plan, options, Consent(yes), no_wait))
+
+
+def foresee(daemon: Client, wish: Rebuild, names: list[str] | None) -> Json:
+    """A command is tried on all nodes in service, whatever they run."""
+    force = wish.force or wish.command is not None
+    return ask(daemon, Kind.REBUILD, names, **given(image=wish.image, force=force))
+
+
+def render_nobody(wish: Rebuild) -> str:
+    if wish.force or wish.command:
+        return f"none of these nodes is in service: {NO_CHANGE}"
+    wants = f"image {wish.image}" if wish.image else "what the file wants"
+    return f"all nodes run {wants}: {NO_CHANGE}"
+
+
+def chosen_nodes(daemon: Client, hostlist: str | None, partition: str | None) -> list[str] | None:
+    """The named nodes, of a partition if one is named; None is all of them."""
+    names = None if hostlist is None else hosts(hostlist)
+    if partition is None:
+        return names
+    members = _members(daemon, partition)
+    if strangers := [name for name in names or () if name not in members]:
+        raise Complaint(f"{strangers[0]} is not in partition {partition}", Exit.WRONG)
+    return names or members
+
+
+def _members(daemon: Client, partition: str) -> list[str]:
+    rows = daemon.get("/nodes", world=0)["nodes"]
+    if all(partition not in row["partitions"] for row in rows):
+        known = ", ".join(dict.fromkeys(name for row in rows for name in row["partitions"]))
+        raise Complaint(f"there is no partition {partition[:40]!r}; known are {known}", Exit.WRONG)
+    ours = (row for row in rows if row["state"] is not None)
+    return [row["name"] for row in ours if partition in row["partitions"]]
+
+
+def _rebuild(
+    daemon: Client, wish: Rebuild, plan: Json, options: Json, consent: Consent, no_wait: bool
+) -> Exit:
+    output.note(render_plan(plan))
+    name = daemon.get("/status")["cluster"]
+    what = f"run {wish.command!r} on" if wish.command else "rebuild"
+    consent.require(name, f"{what} {plan['nodes']}")
+    body = {"operation": Kind.REBUILD.value, "nodes": plan["nodes"], "options": options}
+    if wish.by_jobs:
+        return by_jobs(daemon, body, no_wait or wish.command is not None)
+    return conclude(daemon, daemon.post("/operations", body)["operations"], no_wait)
