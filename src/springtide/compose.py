@@ -1,15 +1,21 @@
 """The composition root: a spec becomes a daemon with real parts. Only `api.server` calls it."""
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
+from springtide.batch import slurm_existing
 from springtide.batch.slurm import Slurm
+from springtide.batch.slurm_attached import AttachedSlurm, Attachment
 from springtide.batch.slurm_conf import control_host
+from springtide.batch.slurm_existing import MUNGE_KEY, Places
+from springtide.configure.attached_node import AttachedNode
 from springtide.configure.programs import Programs
 from springtide.configure.slurm_node import SlurmNode
+from springtide.control import inside
 from springtide.daemon import Daemon, DaemonError
 from springtide.layout import Layout
-from springtide.ports import Provider
+from springtide.ports import BatchSystem, Provider, Unavailable
 from springtide.providers.containers import Containers, Mount
 from springtide.providers.none import NoProvider
 from springtide.record import Record
@@ -21,6 +27,9 @@ from springtide.spec import Slurm as SlurmSpec
 from springtide.spec.cluster import STATE
 from springtide.steps import Parts
 from springtide.store import open_sqlite
+
+RUN = Path("/run")
+"""Every node has its own."""
 
 
 def compose(spec: Cluster, file: Path | None = None) -> Daemon:
@@ -39,13 +48,14 @@ def _parts(spec: Cluster, record: Record) -> Parts:
     assert isinstance(spec.batch, SlurmSpec)
     layout = Layout(spec.state)
     home = _provider(spec.provider, spec, layout)
+    batch, configurator = _batch(spec, spec.batch, layout)
     return Parts(
         spec=spec,
         record=record,
         providers=_by_group(spec, home, layout),
         home=home,
-        batch=Slurm(spec),
-        configurator=_configurator(spec, spec.batch, layout),
+        batch=batch,
+        configurator=configurator,
         remade=lambda other: _parts(other, record),
     )
 
@@ -74,33 +84,97 @@ def _provider(wanted: ProviderSpec, spec: Cluster, layout: Layout) -> Provider:
 
 
 def _containers(wanted: ContainersSpec, spec: Cluster, layout: Layout) -> Containers:
+    inside.share(wanted.mounts)
     shared = [Mount(path, path, read_only=False) for path in wanted.mounts]
-    ours = [Mount(path, path, read_only=True) for path in (layout.conf, layout.munge_key.parent)]
+    view = _view(spec, layout)
     return Containers(
         layout.instances,
         images={name: image.path for name, image in spec.images.items()},
-        mounts=[*ours, *shared],
-        hidden=[layout.state, *([STATE] if STATE.is_dir() else [])],
+        mounts=[*(Mount(path, path, read_only=True) for path in view.seen), *shared],
+        hidden=[layout.state, *([STATE] if STATE.is_dir() else []), *view.hidden],
         subnet=wanted.subnet,
     )
 
 
-def _configurator(spec: Cluster, batch: SlurmSpec, layout: Layout) -> SlurmNode:
-    programs = Programs(
-        directory=layout.programs,
-        socket=layout.socket,
-        spool=layout.spool,
-        user=batch.user,
-        prolog=str(batch.prolog) if batch.prolog else None,
-        wait_s=spec.timing.start + spec.timing.stop,
-    )
+@dataclass(frozen=True, slots=True)
+class View:
+    """What container nodes see of the control host's configuration, and what they must not."""
+
+    seen: tuple[Path, ...]
+    hidden: tuple[Path, ...] = ()
+
+
+def _view(spec: Cluster, layout: Layout) -> View:
+    """The munge socket of an existing Slurm is this machine's; nodes have one of their own."""
+    if not (isinstance(spec.batch, SlurmSpec) and spec.batch.attach):
+        return View((layout.conf, layout.munge_key.parent))
+    found = attached_places(spec)
+    paths = [layout.conf, munge_key(spec.batch).parent, *(file.parent for file in found.files)]
+    private = found.socket.is_relative_to(RUN)
+    return View(tuple(dict.fromkeys(paths)), () if private else (found.socket.parent,))
+
+
+def attached_places(spec: Cluster) -> Places:
+    try:
+        return slurm_existing.places(Attachment(spec).read_conf())
+    except Unavailable as error:
+        raise DaemonError(str(error)) from error
+
+
+def munge_key(batch: SlurmSpec) -> Path:
+    return batch.munge_key or MUNGE_KEY
+
+
+def _batch(
+    spec: Cluster, batch: SlurmSpec, layout: Layout
+) -> tuple[BatchSystem, SlurmNode | AttachedNode]:
+    if batch.attach is None:
+        return Slurm(spec), _own_node(spec, batch, layout)
+    slurm = AttachedSlurm(spec)
+    return slurm, AttachedNode(_attached_node(spec, batch, layout), slurm.prepare)
+
+
+def _own_node(spec: Cluster, batch: SlurmSpec, layout: Layout) -> SlurmNode:
     return SlurmNode(
         conf=layout.conf / "slurm.conf",
         hosts=layout.conf / "hosts",
         key=layout.munge_key,
         socket=layout.munge_socket,
         control=control_host(spec),
-        mounts=spec.provider.mounts if isinstance(spec.provider, ContainersSpec) else (),
+        mounts=_mounts(spec),
         user=batch.user,
-        programs=programs,
+        programs=programs(spec),
+    )
+
+
+def _attached_node(spec: Cluster, batch: SlurmSpec, layout: Layout) -> SlurmNode:
+    found = attached_places(spec)
+    return SlurmNode(
+        conf=found.conf,
+        hosts=layout.conf / "hosts",
+        key=munge_key(batch),
+        socket=found.socket,
+        control=" ".join(found.hosts),
+        mounts=_mounts(spec),
+        user=batch.user,
+        programs=programs(spec),
+        directories=found.directories,
+    )
+
+
+def _mounts(spec: Cluster) -> tuple[Path, ...]:
+    return spec.provider.mounts if isinstance(spec.provider, ContainersSpec) else ()
+
+
+def programs(spec: Cluster) -> Programs:
+    """The batch system's programs, which are ours."""
+    assert isinstance(spec.batch, SlurmSpec)
+    layout = Layout(spec.state)
+    return Programs(
+        directory=layout.programs,
+        socket=layout.socket,
+        spool=layout.spool,
+        user=spec.batch.user,
+        prolog=str(spec.batch.prolog) if spec.batch.prolog else None,
+        wait_s=spec.timing.start + spec.timing.stop,
     )

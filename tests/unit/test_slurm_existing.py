@@ -231,6 +231,14 @@ def test_what_stays_of_the_include_is_what_slurm_conf_has_lost_to_it(running: Ru
     assert parse_lines(render_left("", conf_of())) == []
 
 
+def test_what_stays_of_the_include_can_be_left_again_and_attached_again(running: Running) -> None:
+    include = compose_include(cluster_with(), conf_of(), running, "")
+    bare = conf_of(f"NodeName=static[1-3],big\nPartitionName=old Default=YES\ninclude {OURS}\n")
+    left = render_left(include, bare)
+    assert render_left(left, bare) == left
+    assert compose_include(cluster_with(), bare, running, left) == include
+
+
 # How we stand
 
 

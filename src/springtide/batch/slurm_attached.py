@@ -5,11 +5,14 @@ The daemon's Slurm reloads through an Attachment instead of a Control; `tide att
 started or stopped: it is asked to reread its files where that is enough.
 """
 
+import tempfile
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from springtide.batch import slurm_existing, slurm_text
+from springtide.batch.slurm import Slurm
 from springtide.batch.slurm_commands import Commands
 from springtide.batch.slurm_conf import TooOldError, hides_nodes, needs_restart, slurm_of
 from springtide.batch.slurm_existing import Conf, Running, UnreadableConf
@@ -22,11 +25,10 @@ from springtide.batch.slurm_include import (
 from springtide.batch.slurm_place import check_reachable, directory, write
 from springtide.batch.slurm_service import read
 from springtide.layout import Layout
-from springtide.nodeset import fold
-from springtide.ports import Site, Unavailable
+from springtide.nodeset import NodeNameError, expand, fold
+from springtide.ports import Job, Site, Unavailable
 from springtide.spec import Cluster
 
-DRAFT = "slurm.conf.draft"
 REREAD_S = 10.0
 """A slurmctld has reread its files by then."""
 LOOK_S = 0.2
@@ -86,6 +88,32 @@ class Standing:
         return only_ours and not self.needs_restart
 
 
+class AttachedSlurm(Slurm):
+    """A Slurm that is there without us, for the daemon."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._attachment = Attachment(cluster)
+
+    async def prepare(self, site: Site) -> None:
+        """Have it know our nodes, before there are any; raises Waiting."""
+        await self._in_thread(self._attachment.load)
+
+    def _reload(self, site: Site) -> str:
+        return self._attachment.reload()
+
+    async def close(self) -> None:
+        await self._in_thread(self._attachment.close)
+
+    async def reboot(self, nodes: Iterable[str], reason: str) -> None:
+        """A RebootProgram of theirs would run on our nodes, and not rebuild them."""
+        await self._in_thread(self._attachment.require_reboots)
+        await super().reboot(nodes, reason)
+
+    def _stop(self) -> None:
+        """Not ours to stop."""
+
+
 class Attachment:
     """One cluster's."""
 
@@ -138,29 +166,47 @@ class Attachment:
         known = slurm_text.parse_nodes(said)
         return tuple(name for name in self._cluster.node_group if name not in known)
 
+    def require_reboots(self) -> None:
+        theirs = self.read_running().get("rebootprogram")
+        if not theirs.startswith(f"{self._layout.programs}/"):
+            raise Unavailable(
+                f"RebootProgram of this Slurm is {theirs or 'not set'}, which does not rebuild "
+                "nodes; use `tide rebuild --direct`"
+            )
+
     @property
     def _taken(self) -> Path:
         return self._layout.run / "springtide.conf"
 
+    @property
+    def _closed(self) -> Path:
+        """There while our partitions are closed by us."""
+        return self._layout.run / "closed"
+
     # Changing
 
-    def reload(self, site: Site) -> str:
+    def reload(self) -> str:
         """Write the include and have slurmctld run with it; says what that changed."""
+        now = self.load()
+        if not now.taken or self._closed.exists():
+            self._set_partitions(self._partitions())
+            self._closed.unlink(missing_ok=True)
+        write(self._taken, now.wanted)
+        return "slurmctld runs with our nodes" if now.taken != now.wanted else ""
+
+    def load(self) -> Standing:
+        """The same, but for our own account of it. Raises Waiting for what its owner must do."""
         before = self.look()
         self._install(before)
         now = self.look()
         if now.conf.ours is None:
             raise Waiting(f"{self.conf} does not include {self.include} yet; {_ADVICE}")
         if now.is_taken:
-            return self._remember(now, "slurmctld runs with our nodes")
+            return now
         if not before.may_reload:
             raise Waiting(f"slurmctld has not read {self.include} as it is now; {_ADVICE}")
         self.commands.checked(["scontrol", "reconfigure"])
-        return self._remember(self._reread(), "slurmctld reconfigured")
-
-    def _remember(self, now: Standing, news: str) -> str:
-        write(self._taken, now.wanted)
-        return news if now.taken != now.wanted else ""
+        return self._reread()
 
     def _reread(self) -> Standing:
         end = time.monotonic() + REREAD_S
@@ -177,39 +223,68 @@ class Attachment:
         for path in (self._layout.run, self._layout.log, self.include.parent):
             directory(path, "root", 0o755)
         if now.written != now.wanted:
-            self._try(now.conf.render(now.wanted))
+            self.try_include(now)
             write(self.include, now.wanted)
 
-    def _try(self, text: str) -> None:
-        draft = self._layout.run / DRAFT
-        write(draft, text)
-        try:
-            self.commands.checked(["scontrol", "--version"], conf=draft)
-        except Unavailable as error:
-            why = str(error).replace(str(draft), f"{self.conf} with our include")
-            raise Unavailable(f"Slurm would not read its new configuration: {why}") from error
-        finally:
-            draft.unlink(missing_ok=True)
+    def try_include(self, now: Standing) -> None:
+        """Raises Unavailable if Slurm would not read its slurm.conf with the include."""
+        with tempfile.TemporaryDirectory(prefix="tide-conf-") as place:
+            draft = Path(place) / "slurm.conf"
+            draft.write_text(now.conf.render(now.wanted))
+            try:
+                self.commands.checked(["scontrol", "--version"], conf=draft)
+            except Unavailable as error:
+                why = str(error).replace(str(draft), f"{self.conf} with our include")
+                raise Unavailable(f"Slurm would not read it: {why}") from error
+
+    # Partitions and their jobs
+
+    def jobs(self) -> list[Job]:
+        """The jobs that need our nodes: on them, or waiting in our partitions alone."""
+        command = ["squeue", "--all", "--noheader", "-o", slurm_text.JOB_FORMAT]
+        found = slurm_text.parse_jobs(self.commands.checked(command).stdout)
+        ours, nodes = set(self._partitions()), frozenset(self._cluster.node_group)
+        return [job for job in found if _is_on(job, nodes) or set(job.partition.split(",")) <= ours]
+
+    def close(self) -> None:
+        """Have our partitions start no more jobs, until `reload`."""
+        write(self._closed, "")
+        self._set_partitions(dict.fromkeys(self._partitions(), "DOWN"))
+
+    def _set_partitions(self, states: Mapping[str, str]) -> None:
+        """Those that slurmctld knows and shows otherwise."""
+        said = self.commands.checked(["scontrol", "-a", "-o", "show", "partitions"]).stdout
+        lines = slurm_existing.parse_lines(said)
+        shown = {line.name: dict(line.pairs).get("state") for line in lines}
+        for name, state in states.items():
+            if shown.get(name, state) != state:
+                change = [f"partitionname={name}", f"state={state}"]
+                self.commands.checked(["scontrol", "update", *change])
+
+    def _partitions(self) -> dict[str, str]:
+        """Ours, and the states that they should be in."""
+        lines = slurm_existing.parse_lines(read(self.include))
+        ours = [line for line in lines if line.kind == "partitionname"]
+        return {line.name: dict(line.pairs).get("state", "UP").upper() for line in ours}
 
     # Leaving
 
     def leave(self) -> "Needed":
         """Make the include harmless; says what of ours that Slurm still needs."""
-        conf = self.read_conf()
-        needed = self._needed(conf)
+        needed = self._needed()
         if needed.include:
-            write(self.include, render_left(read(self.include), conf))
+            write(self.include, render_left(read(self.include), self.read_conf()))
             if needed.programs and self._drops_us():
                 return Needed(include=True, programs=False)
         return needed
 
-    def _needed(self, conf: Conf) -> "Needed":
-        """A slurmctld that does not answer may run with our programs as long as it has a file."""
+    def _needed(self) -> "Needed":
+        """Of a slurmctld that does not answer nobody knows, so it may need all."""
+        included = self.conf.exists() and self.read_conf().ours is not None
         try:
-            running = self.read_running()
+            return Needed(included, self.is_used(self.read_running()))
         except Unavailable:
-            return Needed(conf.ours is not None, conf.ours is not None)
-        return Needed(conf.ours is not None, self.is_used(running))
+            return Needed(included, included)
 
     def is_used(self, running: Running) -> bool:
         """Whether slurmctld runs our programs."""
@@ -246,6 +321,13 @@ class Needed:
 
 
 _ADVICE = "run `tide attach` to see what to do"
+
+
+def _is_on(job: Job, nodes: frozenset[str]) -> bool:
+    try:
+        return not nodes.isdisjoint(expand(job.nodes)) if job.nodes else False
+    except NodeNameError:
+        return False
 
 
 def _why(now: Standing) -> str:

@@ -14,11 +14,16 @@ from springtide.nodeset import NodeNameError, expand
 
 MOST_NESTED = 10
 """Files that include files that include files."""
+MUNGE_KEY = Path("/etc/munge/munge.key")
+MUNGE_SOCKET = "/run/munge/munge.socket.2"
+SPOOL = "/var/spool/slurmd"
+"""What they are where slurm.conf does not say."""
 
 _PAIR = re.compile(r'([\w.]+)\s*[-+*/]?=\s*(?:"([^"]*)"|(\S+))')
 _INCLUDE = re.compile(r"\s*include\s+(\S+)\s*", re.IGNORECASE)
 _COMMENT = re.compile(r"(?<!\\)#.*")
 _ID = re.compile(r"\(\d+\)$")
+_CONTROL_HOSTS = frozenset({"slurmctldhost", "controlmachine"})
 _ENTITIES = frozenset({"nodename", "partitionname", "nodeset", "downnodes", "frontendname"})
 
 
@@ -211,3 +216,41 @@ def parse_running(text: str) -> Running:
     if "slurm_version" not in settings:
         raise UnreadableError("scontrol did not print the configuration")
     return Running(settings)
+
+
+# What nodes need of it
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a node finds things, as on the control host."""
+
+    conf: Path
+    files: tuple[Path, ...]
+    """slurm.conf and what it includes."""
+    socket: Path
+    """munge's."""
+    hosts: tuple[str, ...]
+    """The names of slurmctld's machine."""
+    directories: tuple[str, ...]
+    """What slurmd expects to be there; with %n and %h for the node's name."""
+
+
+def places(conf: Conf) -> Places:
+    settings = conf.settings
+    named = [line.settings[0][1] for line in conf.lines if line.kind in _CONTROL_HOSTS]
+    spool = settings.get("slurmdspooldir", SPOOL)
+    files = (settings.get(key, "") for key in ("slurmdlogfile", "slurmdpidfile"))
+    return Places(
+        conf=conf.path,
+        files=tuple(conf.files),
+        socket=Path(_socket(settings.get("authinfo", "")) or MUNGE_SOCKET),
+        hosts=tuple(dict.fromkeys(name.partition("(")[0] for name in named)),
+        directories=(spool, *(str(Path(file).parent) for file in files if file)),
+    )
+
+
+def _socket(info: str) -> str:
+    """From AuthInfo: socket=/path among other things, or nothing but a path."""
+    options = dict(part.partition("=")[::2] for part in info.split(","))
+    return options.get("socket", "") or (info if info.startswith("/") else "")

@@ -114,13 +114,15 @@ def parse_former(include: str) -> dict[str, str]:
 
 def render_left(include: str, conf: Conf) -> str:
     """What stays of the include when we leave: what slurm.conf has lost to it."""
-    lines = (line.removeprefix(_FORMER) for line in include.splitlines() if _is_former(line))
-    lost = [line for line in lines if line.partition("=")[0].lower() not in conf.settings]
-    return "\n".join([_LEFT.format(conf=conf.path), *lost]).rstrip("\n") + "\n"
+    marked = [line for line in include.splitlines() if line.startswith(_FORMER)]
+    return "\n".join([_LEFT.format(conf=conf.path), *marked, *lost(include, conf)]) + "\n"
 
 
-def _is_former(line: str) -> bool:
-    return line.startswith(_FORMER)
+def lost(include: str, conf: Conf) -> list[str]:
+    """What slurm.conf had before we came, and has not got back."""
+    lines = [line for line in include.splitlines() if line.startswith(_FORMER)]
+    former = [line.removeprefix(_FORMER) for line in lines]
+    return [line for line in former if line.partition("=")[0].lower() not in conf.settings]
 
 
 # What has to be changed in slurm.conf

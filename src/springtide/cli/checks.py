@@ -109,7 +109,7 @@ def _account(name: str) -> Check:
 def look_at_port(subject: Subject) -> Iterable[Check]:
     """slurmctld's port; those of nodes are in networks of their own."""
     batch = subject.spec.batch
-    if not isinstance(batch, Slurm):
+    if not isinstance(batch, Slurm) or batch.attach:
         return
     name, conf = f"port {batch.port}", subject.daemon.layout.conf / "slurm.conf"
     if subject.spec.control == "container":

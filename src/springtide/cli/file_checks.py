@@ -101,7 +101,7 @@ def _refuse_subnet(subject: Subject, provider: Containers) -> None:
 
 def look_at_parameters(subject: Subject) -> Iterable[Check]:
     """By letting Slurm read the file that it would get, if there is a Slurm to read it."""
-    if not isinstance(subject.spec.batch, Slurm):
+    if not isinstance(subject.spec.batch, Slurm) or subject.spec.batch.attach:
         return
     with suppress(TooOldError, slurm_text.UnreadableError):
         release = slurm_text.release(slurm_text.parse_version(run(["slurmctld", "-V"]).stdout))

@@ -6,19 +6,27 @@ import typer
 
 from springtide import __version__
 from springtide.cli import output
+from springtide.cli.apply import apply
+from springtide.cli.attach import attach
 from springtide.cli.check import check
 from springtide.cli.daemon import daemon
 from springtide.cli.deploy import deploy
 from springtide.cli.destroy import destroy
+from springtide.cli.drain import drain, undrain
 from springtide.cli.endings import Commands
 from springtide.cli.events import events
+from springtide.cli.kill import kill
 from springtide.cli.nodes import nodes
 from springtide.cli.operations import operations
 from springtide.cli.place import BEFORE_COMMAND, Choice, ClusterOption, StateOption
 from springtide.cli.plan import plan
 from springtide.cli.power import resume, suspend
+from springtide.cli.rebuild import rebuild
+from springtide.cli.resize import resize
 from springtide.cli.status import status
+from springtide.cli.stop import start, stop
 from springtide.cli.text import Command
+from springtide.cli.update import update
 
 app = typer.Typer(
     name="tide",
@@ -66,8 +74,9 @@ def demo(
 
 
 for command in (
-    *(status, nodes, resume, suspend, operations, events, plan),
-    *(check, deploy, destroy, daemon, demo),
+    *(status, nodes, operations, events, plan, resume, suspend, drain, undrain),
+    *(apply, resize, rebuild, update, stop, start, kill),
+    *(check, deploy, attach, destroy, daemon, demo),
 ):
     app.command(cls=Command)(command)
 

@@ -10,7 +10,7 @@ from springtide.batch.slurm_service import PATH
 from springtide.cli.client import Client, Json
 from springtide.cli.endings import Complaint
 from springtide.cli.whereabouts import deploying
-from springtide.spec import Cluster
+from springtide.spec import Cluster, Slurm
 
 COMMAND_S = 20.0
 
@@ -39,9 +39,10 @@ class Subject:
 
     @property
     def deploy(self) -> str:
-        """Advice: the command to deploy it with."""
-        stored = self.daemon.stored_spec
-        return f"run `{deploying(self.spec.state, self.file or stored)}`"
+        """Advice: the command to deploy or attach it with."""
+        file = self.file or self.daemon.stored_spec
+        attached = isinstance(self.spec.batch, Slurm) and self.spec.batch.attach
+        return f"run `{deploying(self.spec.state, file, 'attach' if attached else 'deploy')}`"
 
 
 Look = Callable[[Subject], Iterable[Check]]

@@ -11,6 +11,6 @@ def option(state: Path) -> str:
     return f"--cluster {state.name}" if state.parent == CLUSTERS else f"--state {state}"
 
 
-def deploying(state: Path, file: Path) -> str:
+def deploying(state: Path, file: Path, command: str = "deploy") -> str:
     """The command that deploys from this file; the stored one need not be named."""
-    return f"tide deploy {option(state) if file.parent == state else file}"
+    return f"tide {command} {option(state) if file.parent == state else file}"

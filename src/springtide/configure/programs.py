@@ -10,11 +10,19 @@ import stat
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from springtide import hook
 from springtide.configure.naming import naming, owner
 
 SYSTEM_PYTHON = Path("/usr/bin/python3")
+RETIRED = """\
+#!/bin/sh
+# Springtide has left. slurmctld may call this until it is restarted without it.
+case $0 in
+*/prolog) {prolog} ;;
+esac
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +45,12 @@ class Programs:
         for program in hook.PROGRAMS:
             _link(self.directory / program, "hook")
         self._make_spool()
+
+    def retire(self) -> None:
+        """For a batch system that calls the programs though nobody serves them any more."""
+        prolog = f"exec {quote(self.prolog)}" if self.prolog else "exit 0"
+        if self.directory.is_dir():
+            write(self.directory / "hook", RETIRED.format(prolog=prolog), 0o755)
 
     def _settings(self) -> str:
         settings = {

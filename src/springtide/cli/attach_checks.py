@@ -1,0 +1,235 @@
+"""What must be right before a cluster is attached to an existing Slurm; looks, changes nothing.
+
+`tide attach` makes these before it starts a daemon, and `tide check` makes them too.
+"""
+
+import os
+import socket
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from springtide.batch import slurm_existing
+from springtide.batch.slurm_attached import Attachment, Standing
+from springtide.batch.slurm_conf import TooOldError, check_version
+from springtide.batch.slurm_existing import MUNGE_KEY, Conf, Running, parse_lines
+from springtide.batch.slurm_include import parse_former
+from springtide.batch.slurm_munge import try_key
+from springtide.batch.slurm_service import read
+from springtide.cli.subject import Check, Subject
+from springtide.nodeset import fold
+from springtide.ports import Unavailable
+from springtide.spec import Slurm
+
+T = TypeVar("T")
+
+OTHERS_PROGRAMS = ("resumeprogram", "suspendprogram", "resumefailprogram")
+SPELLED = {
+    "resumeprogram": "ResumeProgram",
+    "suspendprogram": "SuspendProgram",
+    "resumefailprogram": "ResumeFailProgram",
+}
+NO_DIRECTORIES = frozenset({Path("/"), Path("/etc")})
+"""These cannot be mounted into nodes: each has its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """All that can be seen of that Slurm now; what cannot says why."""
+
+    subject: Subject
+    attachment: Attachment
+    conf: Conf | Unavailable
+    running: Running | Unavailable
+    standing: Standing | Unavailable
+
+    @property
+    def batch(self) -> Slurm:
+        assert isinstance(self.subject.spec.batch, Slurm)
+        return self.subject.spec.batch
+
+    @property
+    def theirs(self) -> dict[str, str]:
+        """The settings that are that Slurm's own, also those that went from slurm.conf for us."""
+        if isinstance(self.conf, Unavailable):
+            return {}
+        return parse_former(read(self.attachment.include)) | self.conf.settings
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether slurmctld runs our programs, however well."""
+        return isinstance(self.running, Running) and self.attachment.is_used(self.running)
+
+
+Look = Callable[[Sight], Iterable[Check]]
+
+
+def see(subject: Subject) -> Sight:
+    attachment = Attachment(subject.spec)
+    return Sight(
+        subject,
+        attachment,
+        _tried(attachment.read_conf),
+        _tried(attachment.read_running),
+        _tried(attachment.look),
+    )
+
+
+def _tried(look: Callable[[], T]) -> T | Unavailable:
+    try:
+        return look()
+    except Unavailable as error:
+        return error
+
+
+# --- that Slurm --------------------------------------------------------------------------
+
+
+def look_at_conf(sight: Sight) -> Iterator[Check]:
+    path = sight.attachment.conf
+    if isinstance(sight.conf, Unavailable):
+        yield Check("slurm.conf", False, str(sight.conf), "correct batch.attach, or that file")
+    elif path.parent in NO_DIRECTORIES:
+        text = f"{path.parent} cannot be mounted into nodes, which read {path.name} there"
+        yield Check("slurm.conf", False, text, "move it to a directory of its own")
+    else:
+        nodes, files = len(sight.conf.nodes), len(sight.conf.files)
+        more = f" and {files - 1} that it includes" if files > 1 else ""
+        yield Check("slurm.conf", True, f"{path}{more}: {nodes} nodes of its own")
+
+
+def look_at_slurmctld(sight: Sight) -> Iterator[Check]:
+    if isinstance(sight.running, Unavailable):
+        yield Check("slurmctld", False, str(sight.running), "start it, or correct batch.attach")
+        return
+    host, here = sight.running.host, socket.gethostname()
+    same = host.partition(".")[0] == here.partition(".")[0]
+    text = f"answers, on {host}" if same else f"runs on {host}, not on this machine ({here})"
+    todo = "" if same else f"run this on {host}: slurmctld calls our programs there"
+    yield Check("slurmctld", same, text, todo)
+
+
+def look_at_version(sight: Sight) -> Iterator[Check]:
+    if isinstance(sight.running, Unavailable):
+        return
+    try:
+        check_version(sight.running.release)
+    except TooOldError as error:
+        yield Check("Slurm's version", False, str(error), "nothing works with less")
+    else:
+        yield Check("Slurm's version", True, sight.running.version)
+
+
+def look_at_rights(sight: Sight) -> Iterator[Check]:
+    """root and SlurmUser may change nodes; SlurmUser calls our programs."""
+    root = os.geteuid() == 0
+    text = "you are root, who may change nodes" if root else "you are not root"
+    yield Check("rights", root, text, "" if root else "run it as root")
+    if isinstance(sight.running, Unavailable):
+        return
+    user, ours = sight.running.user, sight.batch.user
+    text = f"slurmctld runs as {user}"
+    if user != ours:
+        text += f", but batch.user is {ours}: its calls would be refused"
+    todo = "" if user == ours else f"set `batch: {{user: {user}}}`"
+    yield Check("SlurmUser", user == ours, text, todo)
+
+
+def look_at_munge(sight: Sight) -> Iterator[Check]:
+    if isinstance(sight.conf, Unavailable):
+        return
+    key = sight.batch.munge_key or MUNGE_KEY
+    if os.geteuid() != 0:
+        yield Check("munge", None, "only root can try the key", "run it as root")
+        return
+    try:
+        try_key(key, slurm_existing.places(sight.conf).socket)
+    except Unavailable as error:
+        todo = "set batch.munge_key to the key of that Slurm's munged"
+        yield Check("munge", False, str(error), todo)
+    else:
+        yield Check("munge", True, f"{key} is the key of that Slurm's munged")
+
+
+# --- what is ours beside what is theirs --------------------------------------------------
+
+
+def look_at_names(sight: Sight) -> Iterator[Check]:
+    if isinstance(sight.conf, Unavailable):
+        return
+    nodes = sight.subject.spec.node_group.keys() & set(sight.conf.nodes)
+    if nodes:
+        text = f"{fold(nodes)} is defined in {sight.attachment.conf} already"
+        yield Check("names of nodes", False, text, "give the nodes of `groups` other names")
+    else:
+        count = len(sight.subject.spec.node_group)
+        yield Check("names of nodes", True, f"none of our {count} is defined there already")
+    for name in sorted(_partitions(sight) & set(sight.conf.partitions)):
+        text = f"partition {name} is defined in {sight.attachment.conf} already"
+        yield Check("names of partitions", False, text, "give it another name in `partitions`")
+
+
+def _partitions(sight: Sight) -> set[str]:
+    """Ours, with those for rebuilds."""
+    if isinstance(sight.standing, Unavailable):
+        return set(sight.subject.spec.partitions)
+    lines = parse_lines(sight.standing.wanted)
+    return {line.name for line in lines if line.kind == "partitionname"}
+
+
+def look_at_their_programs(sight: Sight) -> Iterator[Check]:
+    """Slurm has one of each."""
+    ours = f"{sight.subject.daemon.layout.programs}/"
+    found = {key: sight.theirs.get(key, ours) for key in OTHERS_PROGRAMS}
+    foreign = {key: value for key, value in found.items() if not value.startswith(ours)}
+    for key, value in foreign.items():
+        text = f"{SPELLED[key]} is {value}: that Slurm saves power by itself, and has one for all"
+        todo = "take it out of slurm.conf, or do not attach: both together do not work"
+        yield Check("their programs", False, text, todo)
+    if not foreign:
+        yield Check("their programs", True, "no power saving of its own")
+
+
+def look_at_prolog(sight: Sight) -> Iterator[Check]:
+    theirs, chained = sight.theirs.get("prologslurmctld", ""), sight.batch.prolog
+    ours = f"{sight.subject.daemon.layout.programs}/"
+    if not theirs or theirs.startswith(ours):
+        return
+    if theirs != str(chained or ""):
+        text = f"PrologSlurmctld is {theirs}, and would not run any more"
+        yield Check("their prolog", False, text, f"set `batch: {{prolog: {theirs}}}`")
+    else:
+        yield Check("their prolog", True, f"{theirs} runs after ours")
+
+
+def look_at_reboot(sight: Sight) -> Iterator[Check]:
+    theirs = sight.theirs.get("rebootprogram", "")
+    if theirs and not theirs.startswith(f"{sight.subject.daemon.layout.programs}/"):
+        text = f"RebootProgram stays {theirs}, so Slurm cannot rebuild our nodes"
+        yield Check("their RebootProgram", None, text, "rebuild with `tide rebuild --direct`")
+
+
+def look_at_include(sight: Sight) -> Iterator[Check]:
+    """By letting Slurm read slurm.conf with it."""
+    if isinstance(sight.standing, Unavailable):
+        return
+    try:
+        sight.attachment.try_include(sight.standing)
+    except Unavailable as error:
+        todo = "correct batch.parameters, or the parameters of the partitions"
+        yield Check("the include", False, str(error), todo)
+
+
+REQUIRED: Sequence[Look] = (
+    look_at_conf,
+    look_at_slurmctld,
+    look_at_version,
+    look_at_rights,
+    look_at_munge,
+    look_at_names,
+    look_at_their_programs,
+    look_at_prolog,
+    look_at_reboot,
+    look_at_include,
+)

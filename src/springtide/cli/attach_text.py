@@ -1,0 +1,63 @@
+"""What the owner of an existing Slurm is told to do: pure; for `tide attach` and its checks."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from springtide.batch.slurm_attached import Standing
+from springtide.batch.slurm_existing import Conf
+from springtide.batch.slurm_include import RELOADS_ALL, Clash, decide_clashes, lost
+
+
+def render_line(clash: Clash) -> str:
+    """A line to take out, or what to take out of it."""
+    return clash.line.text if clash.is_all else f"{', '.join(clash.keys)} of `{clash.line.text}`"
+
+
+def render_advice(now: Standing, include: Path, restart: str, again: str) -> list[str]:
+    """What to do until slurmctld runs with us: exactly, and in order."""
+    lines: list[str] = []
+    if now.conf.ours is None:
+        lines += [_where(now.conf), f"  include {include}"]
+    if clashes := decide_clashes(now.conf, now.wanted):
+        lines.append("take out what the include has now, with what it was if it is a list:")
+        lines += [f"  {_place(each)}: {render_line(each)}" for each in clashes]
+    if now.running.release < RELOADS_ALL:
+        lines += [f"restart slurmctld; jobs go on ({_never(now)}):", f"  {restart}"]
+    return [*lines, "then run this again:", f"  {again}"]
+
+
+def _never(now: Standing) -> str:
+    return (
+        f"never `scontrol reconfigure` before that: slurmctld {now.running.version} ends when "
+        "nodes come or go by it"
+    )
+
+
+def _place(clash: Clash) -> str:
+    return f"{clash.line.file}, line {clash.line.number}"
+
+
+def _where(conf: Conf) -> str:
+    if not conf.defaults:
+        return f"add to {conf.path}, as its last line:"
+    first = conf.defaults[0]
+    return (
+        f"add to {first.file}, before line {first.number} "
+        f"(what `{first.text}` says must not hold for our nodes):"
+    )
+
+
+def render_leaving(conf: Conf, include: Path, left: str, restart: str, again: str) -> list[str]:
+    """What to do until nothing of ours is needed any more."""
+    lines: list[str] = []
+    if conf.ours is not None:
+        lines.append(f"take out of {conf.ours.file}, line {conf.ours.number}:")
+        lines.append(f"  {conf.ours.text}")
+    if back := lost(left, conf):
+        lines.append(f"put back into {conf.path} (until then {include} has it):")
+        lines += [f"  {line}" for line in back]
+    return [*lines, "restart slurmctld; jobs go on:", f"  {restart}", *_once_more(again)]
+
+
+def _once_more(again: str) -> Sequence[str]:
+    return ("then run this again, which removes the rest:", f"  {again}")

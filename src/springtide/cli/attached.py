@@ -1,0 +1,117 @@
+"""An existing Slurm with our part in it, looked at and told of. Imported late: few need it."""
+
+from pathlib import Path
+
+from springtide.batch.slurm_attached import Standing
+from springtide.cli import attach_checks, attached_checks, checks, file_checks
+from springtide.cli.attach_checks import Sight, see
+from springtide.cli.attach_text import render_advice
+from springtide.cli.client import Client, Json
+from springtide.cli.subject import Check, Subject, look
+from springtide.cli.whereabouts import option
+from springtide.nodeset import fold
+from springtide.ports import Unavailable
+
+MACHINE = (checks.look_at_programs, checks.look_at_state, checks.look_at_kernel)
+FILE = (
+    file_checks.look_at_kinds,
+    file_checks.look_at_prolog,
+    file_checks.look_at_images,
+    file_checks.look_at_mounts,
+    file_checks.look_at_subnet,
+)
+CLUSTER = (checks.look_at_rights, checks.look_at_daemon, checks.look_at_batch)
+MANY = 100_000
+SYSTEMD = Path("/run/systemd/system")
+
+
+def required(subject: Subject) -> list[Check]:
+    """What must be right before anything is done."""
+    return _required(subject, see(subject))
+
+
+def look_around(subject: Subject) -> tuple[list[Check], Sight]:
+    """All that there is to see."""
+    sight = see(subject)
+    found = _required(subject, sight)
+    found += attached_checks.look(attached_checks.STATE, sight)
+    return [*found, *look(CLUSTER, subject)], sight
+
+
+def _required(subject: Subject, sight: Sight) -> list[Check]:
+    found = attached_checks.look(attach_checks.REQUIRED, sight)
+    return [*found, *look((*MACHINE, *FILE), subject)]
+
+
+def is_attached(sight: Sight) -> bool:
+    return isinstance(sight.standing, Standing) and sight.standing.is_taken
+
+
+# --- what is told --------------------------------------------------------------------------
+
+
+def restarting(sight: Sight) -> str:
+    """How the owner restarts slurmctld."""
+    if SYSTEMD.is_dir():
+        return "systemctl restart slurmctld"
+    if isinstance(sight.running, Unavailable):
+        return "stop slurmctld, and start it as it was started"
+    file = sight.running.get("slurmctldpidfile")
+    return f"kill $(cat {file}), and start slurmctld as it was started"
+
+
+def attaching(sight: Sight) -> str:
+    file, state = sight.subject.file, sight.subject.spec.state
+    return f"tide attach {file if file and file.parent != state else option(state)}"
+
+
+def render_waiting(sight: Sight) -> str:
+    """What the owner of that Slurm has to do now."""
+    name, conf = sight.subject.spec.cluster, sight.attachment.conf
+    head = f"cluster {name} is not attached to {conf} yet; all else is prepared. Now:"
+    return "\n".join(["", head, *_advice(sight)])
+
+
+def _advice(sight: Sight) -> list[str]:
+    if isinstance(sight.standing, Unavailable):
+        return [str(sight.standing)]
+    again = attaching(sight)
+    return render_advice(sight.standing, sight.attachment.include, restarting(sight), again)
+
+
+def render_intent(subject: Subject) -> str:
+    """What would be written, and what there would be to do."""
+    sight = see(subject)
+    if isinstance(sight.standing, Unavailable):
+        return str(sight.standing)
+    head = f"would be in {sight.attachment.include}:"
+    text = [f"  {line}".rstrip() for line in sight.standing.wanted.splitlines()]
+    if sight.standing.is_taken:
+        return "\n".join(["", head, *text])
+    return "\n".join(["", head, *text, "", "and then you would be told to:", *_advice(sight)])
+
+
+def render_attached(sight: Sight, news: list[str], operation: Json) -> str:
+    """What happened, and how to use the nodes."""
+    spec, daemon = sight.subject.spec, sight.subject.daemon
+    told = [*news, *_changes(daemon, operation)]
+    status = daemon.get("/status")
+    ready, total = status["nodes"]["ready"], sum(status["nodes"].values())
+    partition = next(iter(spec.partitions))
+    return "\n".join(
+        [
+            "",
+            f"cluster {spec.cluster} is attached to {sight.attachment.conf}: "
+            f"{'; '.join(told) or 'nothing had to be changed'}",
+            f"{ready} of {total} nodes ready",
+            f"  sbatch -p {partition} -N1 --wrap hostname",
+        ]
+    )
+
+
+def _changes(daemon: Client, operation: Json) -> list[str]:
+    """What the operation did beyond looking; nothing, if all was as it should be."""
+    events = list(daemon.lines("/events", operation=operation["id"], limit=MANY))
+    started = {event["node"] for event in events if event["what"] == "node registered"}
+    changed = [event["detail"] for event in events if event["what"] == "batch system changed"]
+    return changed + ([f"{fold(started)} started"] if started else [])

@@ -1,0 +1,249 @@
+"""How an existing Slurm runs with what we put beside it; looks, changes nothing.
+
+For `tide attach` after it has done its part, and for `tide check`. What only waits for the
+owner of that Slurm is no failure.
+"""
+
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+
+from springtide.batch.slurm_attached import Standing
+from springtide.batch.slurm_conf import hides_nodes
+from springtide.batch.slurm_existing import Line, Running, parse_lines
+from springtide.batch.slurm_include import decide_clashes, same
+from springtide.cli.attach_checks import Look, Sight
+from springtide.cli.attach_text import render_line
+from springtide.cli.subject import Check
+from springtide.nodeset import NodeNameError, expand, fold
+from springtide.ports import Unavailable
+
+TIMES = ("suspendtime", "suspendtimeout", "resumetimeout")
+OPTIONS = {
+    "cloud_reg_addrs": "addresses of nodes are not learnt",
+    "idle_on_node_suspend": "nodes that went while down stay down",
+    "reboot_from_controller": "RebootProgram runs on nodes, not here",
+    "power_save_interval": "nodes are asked for every 10 s only",
+}
+"""Of SlurmctldParameters, and what happens without them."""
+
+
+def look_at_line(sight: Sight) -> Iterator[Check]:
+    if isinstance(sight.standing, Unavailable):
+        return
+    line, include = sight.standing.conf.ours, sight.attachment.include
+    if line is not None:
+        yield Check("include", True, f"{line.file}, line {line.number} includes {include}")
+    elif sight.is_loaded:
+        text = f"{sight.attachment.conf} does not include {include} any more"
+        todo = f"put the line back, or leave with `tide attach --remove`: include {include}"
+        yield Check("include", False, text, todo)
+    else:
+        text = f"{sight.attachment.conf} does not include {include} yet"
+        yield Check("include", None, text, "add the line")
+
+
+def look_at_clashes(sight: Sight) -> Iterator[Check]:
+    """A line before ours only makes daemons complain; one after it counts instead of ours."""
+    if isinstance(sight.standing, Unavailable):
+        return
+    for clash in decide_clashes(sight.standing.conf, sight.standing.wanted):
+        keys = ", ".join(clash.keys)
+        text = f"{keys} is in {clash.line.file}, line {clash.line.number}, and in the include"
+        yield Check("settings", None, text, f"take it out: {render_line(clash)}")
+
+
+def look_at_loaded(sight: Sight) -> Iterator[Check]:
+    now = sight.standing
+    if isinstance(now, Unavailable):
+        if not isinstance(sight.running, Unavailable):
+            yield Check("loaded", None, str(now))
+    elif now.is_taken:
+        yield Check("loaded", True, "slurmctld runs with our programs, nodes and partitions")
+    elif now.written != now.wanted:
+        yield Check("loaded", None, "the include is not written as it should be", _again(sight))
+    elif sight.is_loaded:
+        yield Check("loaded", None, f"slurmctld runs with an older include{_missing(now)}")
+    else:
+        yield Check("loaded", None, "slurmctld does not run with the include yet")
+
+
+def _again(sight: Sight) -> str:
+    return sight.subject.deploy
+
+
+def _missing(now: Standing) -> str:
+    return f", without {fold(now.missing)}" if now.missing else ""
+
+
+# --- what slurmctld runs with, if it runs with us ------------------------------------------
+
+
+def look_at_tree(sight: Sight) -> Iterator[Check]:
+    running = _loaded(sight)
+    if running is None:
+        return
+    width, nodes = running.get("treewidth"), _count(sight)
+    enough = width.isdecimal() and int(width) >= nodes
+    text = f"{width} for {nodes} nodes"
+    if not enough:
+        text += ": slurmctld would have nodes pass on messages to nodes that they cannot find"
+    yield Check("TreeWidth", enough, text, "" if enough else _overruled(sight, "treewidth"))
+
+
+def look_at_times(sight: Sight) -> Iterator[Check]:
+    """Partitions have their own; somebody may have changed them."""
+    if _loaded(sight) is None or isinstance(sight.standing, Unavailable):
+        return
+    said = sight.attachment.commands.run(["scontrol", "-a", "-o", "show", "partitions"]).stdout
+    shown = {line.name: dict(line.pairs) for line in parse_lines(said)}
+    wrong = [
+        f"{line.name} has {key}={shown[line.name].get(key, 'none')}, not {value}"
+        for line in _partitions(sight.standing.wanted)
+        for key, value in line.pairs
+        if key in TIMES and line.name in shown and not same(key, value, _time(shown, line, key))
+    ]
+    if wrong:
+        todo = "restart slurmctld, or change `timing` of the cluster file"
+        yield Check("times", False, "; ".join(wrong), todo)
+    else:
+        yield Check("times", True, "SuspendTime, SuspendTimeout, ResumeTimeout are as in `timing`")
+
+
+def _partitions(text: str) -> list[Line]:
+    return [line for line in parse_lines(text) if line.kind == "partitionname"]
+
+
+def _time(shown: dict[str, dict[str, str]], line: Line, key: str) -> str:
+    return shown[line.name].get(key, "")
+
+
+def look_at_parameters(sight: Sight) -> Iterator[Check]:
+    running = _loaded(sight)
+    if running is None or isinstance(sight.standing, Unavailable):
+        return
+    have = {option.partition("=")[0] for option in running.get("slurmctldparameters").split(",")}
+    always = {"cloud_reg_addrs"} if running.release >= (23, 11) else set()
+    theirs = set() if "RebootProgram=" in sight.standing.wanted else {"reboot_from_controller"}
+    missing = [option for option in OPTIONS if option not in have | always | theirs]
+    for option in missing:
+        text = f"{option} is missing, so {OPTIONS[option]}"
+        todo = _overruled(sight, "slurmctldparameters")
+        yield Check("SlurmctldParameters", False, text, todo)
+    if not missing:
+        yield Check("SlurmctldParameters", True, "has what we need")
+
+
+def look_at_private_data(sight: Sight) -> Iterator[Check]:
+    running = _loaded(sight)
+    if running is None or hides_nodes(sight.subject.spec):
+        return
+    shown = "cloud" in running.get("privatedata").split(",")
+    text = "shows powered-down nodes" if shown else "hides powered-down nodes, also from us"
+    todo = "" if shown else f"{_overruled(sight, 'privatedata')}, or set `batch.hide_off: true`"
+    yield Check("PrivateData", shown, text, todo)
+
+
+def look_at_protection(sight: Sight) -> Iterator[Check]:
+    """Nodes of theirs are never idle for too long, and are excluded by name besides."""
+    running = _loaded(sight)
+    if running is None or isinstance(sight.conf, Unavailable):
+        return
+    endless = running.get("suspendtime") in ("INFINITE", "NONE")
+    bare = set(sight.conf.nodes) - _expanded(running.get("suspendexcnodes"))
+    if bare and not endless:
+        text = f"{fold(bare)} would be suspended after {running.get('suspendtime')}"
+        todo = _overruled(sight, "suspendexcnodes", "suspendtime")
+        yield Check("their nodes", False, text, todo)
+    else:
+        yield Check("their nodes", True, f"{len(sight.conf.nodes)}, none is ever suspended")
+
+
+def look_at_service(sight: Sight) -> Iterator[Check]:
+    running = _loaded(sight)
+    if running is not None and running.get("returntoservice") == "0":
+        text = "0, so a node of ours that Slurm took for lost stays down"
+        todo = "`scontrol update nodename=NODE state=resume`, or set it to 2"
+        yield Check("ReturnToService", None, text, todo)
+
+
+def _loaded(sight: Sight) -> Running | None:
+    """What slurmctld runs with, if that is ours."""
+    return sight.running if isinstance(sight.running, Running) and sight.is_loaded else None
+
+
+def _count(sight: Sight) -> int:
+    theirs = [] if isinstance(sight.conf, Unavailable) else sight.conf.nodes
+    return len(theirs) + len(sight.subject.spec.node_group)
+
+
+def _overruled(sight: Sight, *keys: str) -> str:
+    """Who sets it instead of us."""
+    lines = [] if isinstance(sight.conf, Unavailable) else sight.conf.lines
+    found = [line for line in lines if any(key in keys for key, _ in line.settings)]
+    if not found:
+        return "restart slurmctld"
+    return f"take {found[-1].text} out of {found[-1].file}, line {found[-1].number}"
+
+
+def _expanded(text: str) -> set[str]:
+    try:
+        return set(expand(text)) if text else set()
+    except NodeNameError:
+        return set()
+
+
+# --- what to bear in mind ------------------------------------------------------------------
+
+
+def look_at_other_machines(sight: Sight) -> Iterator[Check]:
+    """Whoever reads slurm.conf reads what it includes, and fails without it."""
+    if isinstance(sight.conf, Unavailable):
+        return
+    here = socket.gethostname().partition(".")[0]
+    lines = [line for line in sight.conf.lines if line.kind == "nodename"]
+    elsewhere = [each for each in lines if dict(each.pairs).get("nodehostname", each.name) != here]
+    if elsewhere and "enable_configless" not in sight.theirs.get("slurmctldparameters", ""):
+        text = f"slurmd and commands on other machines need {sight.attachment.include} as well"
+        todo = "copy it there to the same path whenever it changes, or use configless Slurm"
+        yield Check("other machines", None, text, todo)
+
+
+def look_at_cgroups(sight: Sight) -> Iterator[Check]:
+    kinds = (sight.theirs.get(key, "") for key in ("proctracktype", "taskplugin"))
+    if any("cgroup" in kind for kind in kinds):
+        text = "container nodes share them with a slurmd of this machine itself"
+        yield Check("cgroups", None, text, "let no slurmd run on this machine itself")
+
+
+def look_at_lookups(sight: Sight) -> Iterator[Check]:
+    """A name server that is away holds up slurmctld with its locks held."""
+    name = next(iter(sight.subject.spec.managed), None)
+    if name is None:
+        return
+    try:
+        socket.getaddrinfo(name, None)
+    except socket.gaierror as error:
+        if error.errno == socket.EAI_AGAIN:
+            text = f"nobody answers for {name}: slurmctld would wait 10 s for each such name"
+            todo = "add our nodes to /etc/hosts of this machine, as 127.0.0.1, or mend the DNS"
+            yield Check("names", None, text, todo)
+
+
+STATE: Sequence[Look] = (
+    look_at_line,
+    look_at_clashes,
+    look_at_loaded,
+    look_at_tree,
+    look_at_times,
+    look_at_parameters,
+    look_at_private_data,
+    look_at_protection,
+    look_at_service,
+    look_at_other_machines,
+    look_at_cgroups,
+    look_at_lookups,
+)
+
+
+def look(looks: Iterable[Look], sight: Sight) -> list[Check]:
+    return [check for each in looks for check in each(sight)]
