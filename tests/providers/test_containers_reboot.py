@@ -4,14 +4,21 @@ import asyncio
 import json
 import os
 import signal
+import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from threading import Event
+from types import FrameType
 
 import pytest
 
 from springtide.ports import CloudError, Instance, InstanceState, Launch, Rejected, Transient
 from springtide.providers.containers import Containers, Mount, links
+from springtide.providers.containers.instances import Intent, observe_all
 from tests.providers.machine import (
     FOREVER,
+    LIMIT_S,
     PER_NODE,
     SUBNET,
     Machine,
@@ -91,6 +98,40 @@ async def test_32_reboot_at_once_and_are_pending_until_they_run(machine: Machine
         InstanceState.RUNNING
     }
     await eventually(lambda: len(processes(BLUE)) == PER_NODE * 32)
+
+
+@pytest.mark.parametrize("function", ["read_process", "is_alive", "is_deleting"])
+async def test_a_node_that_reboots_while_it_is_listed_is_not_taken_for_broken(
+    machine: Machine, function: str
+) -> None:
+    containers = await machine.prepared()
+    await containers.create([launch()])
+    reached, go = Event(), Event()
+    listing = asyncio.create_task(
+        asyncio.to_thread(slow_list, machine.directory(BLUE), function, reached, go)
+    )
+    try:
+        await eventually(reached.is_set)
+        (again,) = await rebooted(containers)
+    finally:
+        go.set()
+    (found,) = await listing
+    assert found.instance == again
+
+
+def slow_list(directory: Path, function: str, reached: Event, go: Event) -> Sequence[Intent]:
+    """A list that stops short when it comes to a function, until it may go on."""
+
+    def trace(frame: FrameType, event: str, _: object) -> None:
+        if frame.f_code.co_name == function:
+            reached.set()
+            go.wait(LIMIT_S)
+
+    sys.settrace(trace)
+    try:
+        return observe_all(directory, BLUE, time.time() - 60.0)
+    finally:
+        sys.settrace(None)
 
 
 async def test_nodes_start_again_after_the_machine_was_rebooted(machine: Machine) -> None:

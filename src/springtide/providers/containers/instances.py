@@ -136,10 +136,6 @@ def nameless(home: Path, cluster: str) -> Instance:
     return Instance(id, cluster, home.name, generation=0, state=InstanceState.BROKEN)
 
 
-def has_intent(home: Path) -> bool:
-    return (home / "instance.json").exists()
-
-
 def mark_deleting(home: Path) -> None:
     (home / "deleting").touch()
 
@@ -218,18 +214,26 @@ def open_process(process: Process) -> int | None:
 
 
 def observe(home: Path, now: float) -> Intent | None:
-    """The instance as it is now; its intent goes first, so if that stayed the rest was whole."""
+    """The instance as it is now. What is seen of it counts if its intent stayed meanwhile.
+
+    A delete takes the intent away first, and a reboot writes another before it ends anything.
+    """
     intent = read_intent(home)
-    if intent is None:
-        return None
+    while intent is not None:
+        state = _state(home, intent, now)
+        before, intent = intent, read_intent(home)
+        if intent == before:
+            return replace(intent, instance=replace(intent.instance, state=state))
+    return None
+
+
+def _state(home: Path, intent: Intent, now: float) -> InstanceState:
     process = read_process(home)
     if process and process.key == intent.former:
         process = None
     alive = process is not None and is_alive(process)
     young = now - intent.instance.booted_at < START_LIMIT_S
-    state = decide_state(process, alive, young, is_deleting(home))
-    seen = replace(intent, instance=replace(intent.instance, state=state))
-    return seen if has_intent(home) else None
+    return decide_state(process, alive, young, is_deleting(home))
 
 
 def decide_state(
