@@ -132,6 +132,11 @@ def lost(nodes: Iterable[Node], instances: Iterable[Instance]) -> list[str]:
     return [node.name for node in nodes if (node.name, node.generation) not in running]
 
 
+def haunted(names: Iterable[str], batch: Mapping[str, BatchNode]) -> list[str]:
+    """Nodes made anew on which the batch system believes the jobs of their former life to run."""
+    return [n for n in names if n in batch and batch[n].busy and batch[n].power is Power.UP]
+
+
 def astray(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> dict[str, str]:
     """Nodes that the batch system looks for where they are not, and where they are."""
     return {

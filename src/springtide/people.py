@@ -76,7 +76,7 @@ class People:
         return Answer(tuple(operations), how.through_batch, how.settled)
 
     async def deploy(self, by: str) -> Answer:
-        """The site, the batch system, and the nodes that are always up."""
+        """The site, the batch system, the nodes that are always up, and others that died."""
         nodes, known = self.parts.record.nodes.values(), self.parts.spec.node_group
         if strays := [
             n.name for n in nodes if n.name not in known and n.state is not NodeState.OFF
@@ -85,8 +85,10 @@ class People:
                 f"{fold(strays)} left the cluster file while no daemon ran, is still up, and its "
                 "jobs would be lost; put it back, start the daemon, then `tide apply` the change"
             )
-        names = self.parts.wanted.always_up
-        return Answer(tuple(await self.engine.submit(Kind.DEPLOY, names, asked_by=by)))
+        lost = await self.planner.lost()
+        names = dict.fromkeys((*self.parts.wanted.always_up, *lost))
+        options = {"lost": fold(lost)} if lost else None
+        return await self._operate(Kind.DEPLOY, names, by, options)
 
     async def destroy(self, by: str) -> Answer:
         """Everything that carries the cluster's tag."""

@@ -11,7 +11,7 @@ from springtide import decide
 from springtide.model import STARTING, Kind, Node, NodeState
 from springtide.nodeset import expand, fold
 from springtide.plans import Plan, make_plan
-from springtide.ports import Job, Unavailable
+from springtide.ports import CloudError, Instance, Job, Unavailable
 from springtide.spec import Cluster
 from springtide.spec.fingerprint import fingerprint
 from springtide.spec.leaving import Changes, diff, union
@@ -55,7 +55,9 @@ class Planner:
         """The nodes that an operation would be about, and remarks on them."""
         asked = self.spec.require(names)
         if kind is Kind.DEPLOY:
-            return self.parts.wanted.always_up, []
+            lost = await self.lost()
+            notes = [f"{fold(lost)}: made anew, for its instance died"] if lost else []
+            return list(dict.fromkeys((*self.parts.wanted.always_up, *lost))), notes
         if kind in (Kind.STOP, Kind.DESTROY):
             return self.spec.managed, []
         if kind is Kind.REBUILD:
@@ -65,6 +67,21 @@ class Planner:
             serving = self.parts.record.of(asked or self.spec.managed, *SERVING)
             return [node.name for node in serving], []
         return asked, []
+
+    async def lost(self) -> tuple[str, ...]:
+        """Nodes in service whose instance died."""
+        ready = self.parts.record.of(self.spec.managed, NodeState.READY)
+        try:
+            return tuple(decide.lost(ready, await self._instances())) if ready else ()
+        except CloudError:  # the operation will ask again, and say why it cannot tell
+            return ()
+
+    async def _instances(self) -> list[Instance]:
+        return [
+            one
+            for provider in self.parts.distinct_providers()
+            for one in await provider.list(self.spec.cluster)
+        ]
 
     async def plan_apply(self, wanted: Cluster) -> tuple[Changes, list[Plan]]:
         """What another cluster file would change."""
@@ -87,12 +104,7 @@ class Planner:
             known = ", ".join(self.spec.images)
             raise BadRequest(f"there is no image {image}; the cluster file has {known}")
         up = self.parts.record.of(names, *UP)
-        instances = [
-            one
-            for provider in self.parts.distinct_providers()
-            for one in await provider.list(self.spec.cluster)
-        ]
-        found = decide.outdated(self.spec, up, instances, image)
+        found = decide.outdated(self.spec, up, await self._instances(), image)
         if options.get("force"):
             return {node.name: found.get(node.name, "as it should be") for node in up}
         return found

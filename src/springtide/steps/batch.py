@@ -1,9 +1,16 @@
 """The batch system's own configuration."""
 
+from functools import partial
+
+from springtide import decide
+from springtide.model import NodeState
+from springtide.nodeset import expand
 from springtide.ports import Unavailable
 from springtide.steps.inventory import tell_addresses
 from springtide.steps.site import SiteError
-from springtide.steps.work import Fallen, Work
+from springtide.steps.work import Fallen, Work, insist
+
+LOST = "its instance died, and the jobs on it with it"
 
 
 async def write_batch_config(work: Work) -> Fallen:
@@ -20,7 +27,22 @@ async def write_batch_config(work: Work) -> Fallen:
         await parts.keep_stopped(False)
     if changed:
         await work.record.note("batch system changed", operation=work.operation.id, detail=changed)
+    await _give_up_jobs(work)
     return await tell_addresses(work)
+
+
+async def _give_up_jobs(work: Work) -> None:
+    """Jobs of instances that died go back to the queue: the batch system may not know for long."""
+    if "lost" not in work.operation.options:
+        return
+    lost = expand(work.operation.options["lost"])
+    booting = [node.name for node in work.record.of(lost, NodeState.BOOTING)]
+    batch, lock_s = work.parts.batch, work.parts.spec.timing.lock
+    haunted = decide.haunted(booting, await insist(partial(batch.nodes, booting), lock_s))
+    if haunted:
+        await insist(partial(batch.fail, haunted, LOST), lock_s)
+        told = dict.fromkeys(haunted, LOST)
+        await work.record.note("jobs given back", nodes=told, operation=work.operation.id)
 
 
 async def stop_batch(work: Work) -> Fallen:
