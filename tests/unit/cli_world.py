@@ -5,12 +5,20 @@ called in the test's thread, or as a process. The directory is short, for a sock
 """
 
 import asyncio
+import json
+import os
+import pty
+import pwd
+import select
 import shutil
+import subprocess
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,13 +44,15 @@ from springtide.store import open_sqlite
 
 T = TypeVar("T")
 LIMIT_S = 20.0
+TIDE = [sys.executable, "-m", "springtide.cli.main"]
 
 SPEC = """
 cluster: sim
 batch: {kind: fake}
 provider: {kind: fake}
+images: {new: {path: /}}
 groups:
-  general: {nodes: "c[1-4]"}
+  general: {nodes: "c[1-4]"}  # the cheap ones
   bare: {nodes: "metal[1-2]", provider: {kind: none}}
 timing: {start: 20s, stop: 20s, gather: 5ms}
 """
@@ -67,6 +77,8 @@ class NoConfigurator:
 
     async def prepare(self, site: Site) -> None: ...
 
+    async def publish(self, site: Site, addresses: Mapping[str, str]) -> None: ...
+
     async def install(self) -> None: ...
 
     def user_data(self, node: Node, site: Site) -> str:
@@ -76,19 +88,68 @@ class NoConfigurator:
 class World:
     """The daemon in its thread, and what it talks to."""
 
-    def __init__(self, state: Path, text: str) -> None:
-        self.spec = parse(text, "sim.yaml")
-        self.layout = Layout(state)
+    def __init__(self, home: Path, text: str) -> None:
+        self.file = home / "sim.yaml"
+        self.file.write_text(text)
+        self.spec = parse(text, str(self.file))
+        self.layout = Layout(home / "state")
+        self.layout.state.mkdir()
+        self.layout.stored_spec.write_text(text)
         self.faults = Faults(boot_s=0.05, delete_s=0.05)
         self.timing = Timing(join_s=0.05, suspend_timeout_s=5)
         self._up = threading.Event()
         self._requests = 0
-        self._hooks: set[asyncio.Task[None]] = set()
+        self._hooks: set[asyncio.Task[Sequence[str]]] = set()
         self._thread = threading.Thread(target=asyncio.run, args=(self._live(),))
 
     def run(self, *arguments: str, input: str | None = None) -> Result:
         """`tide` with this cluster chosen."""
         return run("--state", str(self.layout.state), *arguments, input=input)
+
+    def rows(self) -> dict[str, Any]:
+        """What `tide nodes` tells of each node."""
+        answer = json.loads(self.run("nodes", "--json").out)
+        return {row["name"]: row for row in answer["nodes"]}
+
+    def states(self, *names: str) -> list[str]:
+        rows = self.rows()
+        return [rows[name]["state"] for name in names]
+
+    def operations(self) -> list[Any]:
+        """Newest first."""
+        found: list[Any] = json.loads(self.run("operations", "--json").out)["operations"]
+        return found
+
+    def answered(self, answer: bytes, *arguments: str) -> tuple[int, str]:
+        """The command at a terminal, with this answer to its question."""
+        ours, theirs = pty.openpty()
+        with open(ours, "rb+", buffering=0) as keyboard:  # noqa: PTH123 - a descriptor
+            process = subprocess.Popen(
+                ["setsid", "--ctty", *TIDE, *arguments, "--state", str(self.layout.state)],
+                stdin=theirs,
+                stdout=theirs,
+                stderr=theirs,
+            )
+            os.close(theirs)
+            said = _until(keyboard, b" to ")
+            keyboard.write(answer)
+            said += _rest(keyboard)
+            return process.wait(LIMIT_S), said.decode()
+
+    def as_user(self, user: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """The command as somebody who is not root."""
+        command = [*TIDE, *arguments, "--state", str(self.layout.state)]
+        return subprocess.run(
+            command,
+            user=user,
+            group=pwd.getpwnam(user).pw_gid,
+            extra_groups=[],
+            cwd="/",
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
 
     def call(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Something in the daemon's own thread."""
@@ -117,7 +178,7 @@ class World:
         )
         try:
             async with self.daemon.running():
-                await self.daemon.deploy("test")
+                await self.daemon.people.deploy("test")
                 await self.daemon.engine.idle()
                 listener = listen(self.layout.socket)
                 self.loop.call_soon(self._up.set)
@@ -128,7 +189,7 @@ class World:
 
     def _build(self) -> None:
         self.cloud = FakeCloud(self.faults)
-        self.batch = FakeBatch(self.spec.node_group, self.cloud.node_at, self.timing)
+        self.batch = FakeBatch(self.spec.node_group, self.cloud.node_at, self.timing, now=time.time)
         self.cloud.on_running.append(lambda i: self.batch.boot_seen(i.node))
         self.cloud.on_stopped.append(
             lambda i: self.batch.stop_seen(i.node, deleted=i.state is InstanceState.DELETING)
@@ -140,11 +201,12 @@ class World:
         parts = Parts(
             spec=self.spec,
             record=Record(open_sqlite(self.layout.record), time.time),
-            providers={"general": provider, "bare": provider},
+            providers=dict.fromkeys(self.spec.groups, provider),
             home=provider,
             batch=self.batch,
             configurator=NoConfigurator(),
             site=Site("127.64.0.1"),
+            file=str(self.file),
         )
         self.daemon = Daemon(parts, self.layout)
 
@@ -166,11 +228,34 @@ class World:
         assert not self._thread.is_alive()
 
 
+def _until(screen: FileIO, words: bytes) -> bytes:
+    """What is printed up to the question."""
+    said = b""
+    while b"type " not in said or words not in said.split(b"type ", 1)[1]:
+        assert select.select([screen], [], [], LIMIT_S)[0], said
+        said += screen.read(4096)
+    return said
+
+
+def _rest(screen: FileIO) -> bytes:
+    """All that is printed until nobody is there any more."""
+    said = b""
+    while True:
+        assert select.select([screen], [], [], LIMIT_S)[0], said
+        try:
+            part = screen.read(4096)
+        except OSError:
+            return said
+        if not part:
+            return said
+        said += part
+
+
 @contextmanager
 def served(text: str = SPEC) -> Iterator[World]:
-    state = Path(tempfile.mkdtemp(prefix="tide-"))
-    state.chmod(0o755)
-    world = World(state, text)
+    home = Path(tempfile.mkdtemp(prefix="tide-"))
+    home.chmod(0o755)
+    world = World(home, text)
     structlog.configure(processors=[_drop])
     try:
         world.start()
@@ -178,7 +263,7 @@ def served(text: str = SPEC) -> Iterator[World]:
     finally:
         world.stop()
         structlog.reset_defaults()
-        shutil.rmtree(state)
+        shutil.rmtree(home)
 
 
 def _drop(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:

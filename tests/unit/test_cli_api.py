@@ -13,6 +13,12 @@ from springtide.cli.client import Client, Refused, UnixConnection
 from springtide.ports import NoCapacity
 from tests.unit.cli_world import LIMIT_S, World, run, served, wait_until
 
+REBUILD = {
+    "operation": "rebuild",
+    "nodes": "c1",
+    "confirm": "sim",
+    "options": {"via": "jobs"},
+}
 DOCUMENT = Path(__file__).parents[2] / "docs" / "api.md"
 
 
@@ -47,6 +53,8 @@ def answers(world: World) -> dict[str, Any]:
     daemon = Client(world.layout.state)
     nodes, status = printed(world, "nodes"), printed(world, "status")
     operations = printed(world, "operations")
+    world.submit(1, seconds=LIMIT_S)
+    wait_until(lambda: printed(world, "plan", "stop")["jobs"] != [])
     checks = json.loads(run("check", "--json", str(_spec_file(world))).out)
     return {
         "Status": status,
@@ -60,8 +68,13 @@ def answers(world: World) -> dict[str, Any]:
         "Event": json.loads(world.run("events", "--json").out.splitlines()[0]),
         "Table": daemon.get("/plan"),
         "Plan": printed(world, "plan", "resume", "c[1-2]"),
-        "Request": {"operation": "resume", "nodes": "c3", "confirm": "sim"},
+        "PlannedJob": printed(world, "plan", "stop")["jobs"][0],
+        "Changes": printed(world, "plan", "apply"),
+        "RebuildJobs": daemon.post("/operations", REBUILD),
+        "Request": REBUILD,
         "Answer": daemon.post("/operations", {"operation": "resume", "nodes": "c1"}),
+        **_applied(world, daemon),
+        **_drained(daemon),
         "Cancelled": _cancelled(world, daemon),
         "Error": _error(daemon),
         "Checks": checks,
@@ -69,8 +82,20 @@ def answers(world: World) -> dict[str, Any]:
     }
 
 
+def _applied(world: World, daemon: Client) -> dict[str, Any]:
+    body = {"spec": world.file.read_text(), "file": str(world.file), "confirm": "sim"}
+    return {"Apply": {**body, "dry_run": False}, "Applied": daemon.post("/apply", body)}
+
+
+def _drained(daemon: Client) -> dict[str, Any]:
+    drain, undrain = {"nodes": "c3", "reason": "a test"}, {"nodes": "c3", "force": False}
+    answers = [daemon.post("/drain", drain), daemon.post("/undrain", undrain)]
+    assert [sorted(answer) for answer in answers] == [sorted(documented()["Answer"])] * 2
+    return {"Drain": drain, "Undrain": undrain}
+
+
 def _spec_file(world: World) -> Path:
-    path = world.layout.state / "cluster.yaml"
+    path = world.file.with_name("other.yaml")
     path.write_text("cluster: sim\nbatch: {kind: fake}\nprovider: {kind: fake}\n")
     return path
 

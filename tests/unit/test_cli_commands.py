@@ -6,7 +6,6 @@ import random
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -15,9 +14,7 @@ import pytest
 
 from springtide.cli.endings import Exit
 from springtide.ports import NoCapacity
-from tests.unit.cli_world import LIMIT_S, SPEC, World, served, wait_until
-
-TIDE = [sys.executable, "-m", "springtide.cli.main"]
+from tests.unit.cli_world import LIMIT_S, SPEC, TIDE, World, served, wait_until
 
 
 @pytest.fixture
@@ -164,14 +161,8 @@ def test_ctrl_c_ends_the_watching_and_not_the_work(world: World) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 def test_a_stranger_may_look_but_not_change(world: World) -> None:
-    def as_nobody(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        command = [*TIDE, *arguments, "--state", str(world.layout.state)]
-        return subprocess.run(
-            command, user="nobody", cwd="/", capture_output=True, text=True, check=False
-        )
-
-    assert as_nobody("nodes").returncode == 0
-    refused = as_nobody("resume", "c1")
+    assert world.as_user("nobody", "nodes").returncode == 0
+    refused = world.as_user("nobody", "resume", "c1")
     assert refused.returncode == Exit.FAILED
     assert "nobody may not change this cluster; root, slurm may" in refused.stderr
 

@@ -1,10 +1,5 @@
 """What is said of deploys, suspends and destroys that do not go smoothly."""
 
-import os
-import pty
-import select
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +14,6 @@ from springtide.model import PLANS, Kind
 from springtide.ports import InstanceState, NoCapacity
 from tests.unit.cli_world import LIMIT_S, SPEC, World, served, wait_until
 
-TIDE = [sys.executable, "-m", "springtide.cli.main"]
 STEPS = [step.value for step in PLANS[Kind.DEPLOY]]
 ALWAYS_UP = SPEC.replace('nodes: "c[1-4]"', 'nodes: "c[1-4]", min: 1')
 
@@ -123,28 +117,9 @@ async def die(world: World, node: str) -> None:
 # --- the question of destroy -------------------------------------------------------------
 
 
-def at_the_question(world: World, answer: bytes) -> tuple[int, str]:
-    """`tide destroy` at a terminal, answered when it asks."""
-    ours, theirs = pty.openpty()
-    with open(ours, "rb+", buffering=0) as keyboard:  # noqa: PTH123 - a descriptor
-        process = subprocess.Popen(
-            ["setsid", "--ctty", *TIDE, "destroy", "--state", str(world.layout.state)],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-        )
-        os.close(theirs)
-        said = b""
-        while b"to destroy cluster" not in said:
-            assert select.select([keyboard], [], [], LIMIT_S)[0], said
-            said += keyboard.read(4096)
-        keyboard.write(answer)
-        return process.wait(LIMIT_S), said.decode()
-
-
 def test_ctrl_c_at_the_question_is_no_and_an_interruption() -> None:
     with served() as world:
-        code, said = at_the_question(world, b"\x03")
+        code, said = world.answered(b"\x03", "destroy")
         assert code == Exit.INTERRUPTED
         assert "jobs run on" not in said
         assert world.run("status").code == 0
@@ -153,6 +128,6 @@ def test_ctrl_c_at_the_question_is_no_and_an_interruption() -> None:
 def test_the_question_mentions_running_jobs() -> None:
     with served() as world:
         busy(world)
-        code, said = at_the_question(world, b"no\n")
+        code, said = world.answered(b"no\n", "destroy")
         assert code == Exit.FAILED
         assert "jobs run on c1 and would be lost; type yes to destroy cluster sim" in said

@@ -73,7 +73,7 @@ def render_mind(plan: Json) -> str:
     harmed = [job for job in plan["jobs"] if job["nodes"] and job["fate"] in _HARMED]
     if not harmed:
         return ""
-    names = fold({name for job in harmed for name in _names(job["nodes"])})
+    names = fold({name for job in harmed for name in _names(job["nodes"])}) or "their nodes"
     return f"jobs run on {names} and would {_HARMED[harmed[0]['fate']]}; "
 
 
