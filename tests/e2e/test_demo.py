@@ -214,7 +214,11 @@ def test_a_kept_cluster_stays_until_it_is_destroyed(clusters: Path) -> None:
         assert "The cluster stays." in demo.said
         env = {**os.environ, "SLURM_CONF": str(state / "conf" / "slurm.conf")}
         shown = subprocess.run(
-            ["sinfo", "-h", "-o", "%N"], env=env, capture_output=True, text=True, check=True
+            ["sinfo", "-hp", "main", "-o", "%N"],
+            env=env,
+            capture_output=True,
+            text=True,
+            check=True,
         )
         assert shown.stdout == "demo-[00-15]\n"
         with kept(clusters) as second:

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from springtide.batch import slurm_conf, slurm_service
-from springtide.batch.slurm import MOST_NODES, Slurm
+from springtide.batch.slurm import Slurm
+from springtide.batch.slurm_nodes import MOST_NODES
 from springtide.configure.slurm_node import ensure_munge_key
 from springtide.layout import Layout
 from springtide.ports import BatchNode, Power, Site, Unavailable
@@ -430,7 +431,7 @@ async def test_hidden_nodes_are_taken_to_be_powered_down(lab: Lab) -> None:
     await slurm.power_up(["c2"])
     await seen(slurm, "c2", lambda node: node.power is Power.GOING_UP)
     assert (await slurm.nodes()).keys() == {"c1", "c2", "c3"}
-    assert lab.run("sinfo", "-h", "-N", "-o", "%N").split() == ["c2"]
+    assert lab.run("sinfo", "-h", "-p", "main", "-N", "-o", "%N").split() == ["c2"]
 
 
 @pytest.mark.accepts("B10")

@@ -118,7 +118,7 @@ timing: {idle: 3600s}
         program.write_text(
             "#!/bin/sh\n"
             f"export SLURM_CONF={real.state}/conf/slurm.conf PATH=/usr/bin:/bin\n"
-            f'sinfo -h -N -n "$SLURM_JOB_NODELIST" -o "$SLURM_JOB_ID %N %t" >>{mark}\n'
+            f'sinfo -h -p main -N -n "$SLURM_JOB_NODELIST" -o "$SLURM_JOB_ID %N %t" >>{mark}\n'
         )
         program.chmod(0o755)
         assert real.deploy()["state"] == "done"

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from springtide.batch.slurm_reason import SLURM, SOMEBODY, read, write
 from springtide.batch.slurm_text import (
     UnreadableError,
     error_text,
@@ -17,7 +18,7 @@ from springtide.batch.slurm_text import (
     powered_down,
     release,
 )
-from springtide.ports import BatchNode, Power
+from springtide.ports import OURS, BatchNode, Power, Unavailable
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 
@@ -52,6 +53,7 @@ def test_a_node_in_use_is_up_and_registered(nodes: dict[str, BatchNode]) -> None
         registered=True,
         address="sn1",
         boot_at=1794764171.0,
+        busy=True,
     )
 
 
@@ -94,6 +96,84 @@ def test_a_reason_is_read_without_who_set_it_and_when(powered: dict[str, BatchNo
 def test_a_reason_that_looks_like_a_field_is_only_a_reason(powered: dict[str, BatchNode]) -> None:
     assert powered["c03"].reason == "disk = broken; see [RT 42] State=DOWN"
     assert powered["c03"].state == "IDLE"
+
+
+DATE = "2026-11-16T00:04:13"
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "words", "owner"),
+    [
+        ("IDLE+DRAIN", f"disk [root@{DATE}]", "disk", "root"),
+        ("IDLE+DRAIN", f"GPU: xid (79) [bob@{DATE}]", "GPU: xid (79)", "bob"),
+        ("IDLE+DRAIN", f"disk (by alice) [root@{DATE}]", "disk", "alice"),
+        ("IDLE+DRAIN", f"(by alice) [root@{DATE}]", "", "alice"),
+        ("IDLE+DRAIN", f"springtide: rebuild (by x) [root@{DATE}]", "springtide: rebuild", OURS),
+        ("IDLE+DRAIN", f"Kill task failed [root@{DATE}]", "Kill task failed", SLURM),
+        ("IDLE+DRAIN", f"Low RealMemory [slurm@{DATE}]", "Low RealMemory", SLURM),
+        ("DOWN", f"Not responding [slurm@{DATE}]", "Not responding", SLURM),
+        ("ALLOCATED+DRAIN+POWER_DOWN", "", "", SLURM),
+        ("IDLE+DRAIN", "", "", SOMEBODY),
+        ("IDLE+DRAIN", f"disk (by bob) : reboot issued [slurm@{DATE}]", "disk", "bob"),
+        ("IDLE+DRAIN", f"disk : reboot issued [slurm@{DATE}]", "disk", SOMEBODY),
+        ("IDLE+DRAIN", f"springtide: r : reboot issued [slurm@{DATE}]", "springtide: r", OURS),
+        (
+            "DOWN",
+            f"disk (by bob) : reboot issued : reboot timed out [slurm@{DATE}]",
+            "disk : reboot timed out",
+            "bob",
+        ),
+        ("IDLE+POWERING_DOWN", f"disk (by alice) [root@{DATE}]", "disk", "alice"),
+        ("IDLE+POWERING_DOWN", f"cleaning up [root@{DATE}]", "cleaning up", None),
+        ("IDLE", "", "", None),
+    ],
+)
+def test_the_reason_tells_whose_wish_it_is(
+    state: str, reason: str, words: str, owner: str | None
+) -> None:
+    tail = f" Reason={reason}" if reason else ""
+    node = parse_nodes(f"NodeName=a State={state}{tail}")["a"]
+    assert (node.reason, node.owner) == (words, owner)
+
+
+@pytest.mark.parametrize("owner", [OURS, SLURM, "alice", "j.doe@site"])
+def test_a_reason_that_is_written_is_read_again(owner: str) -> None:
+    words, found = read(write("disk: broken (twice)", owner), "slurm")
+    assert (words.removeprefix("springtide: "), found) == ("disk: broken (twice)", owner)
+
+
+def test_nobody_has_a_name_that_could_not_be_read_again() -> None:
+    with pytest.raises(Unavailable, match="is no name of somebody"):
+        write("disk", "a) (by b")
+
+
+def test_the_drain_of_a_reboot_that_slurm_ends_itself_is_slurms() -> None:
+    line = "NodeName=a State={} NextState=RESUME Reason={} [root@2026-11-16T00:04:13]"
+    for flags in ("IDLE+DRAIN+REBOOT_REQUESTED", "DOWN+DRAIN+REBOOT_ISSUED"):
+        shown = parse_nodes(line.format(flags, "new kernel : reboot issued"))["a"]
+        assert (shown.owner, shown.reason) == (SLURM, "new kernel")
+        assert parse_nodes(line.format(flags, "springtide: r"))["a"].owner == OURS
+
+
+def test_another_user_than_slurm_may_be_slurm() -> None:
+    line = f"NodeName=a State=IDLE+DRAIN Reason=Low RealMemory [batch@{DATE}]"
+    assert parse_nodes(line)["a"].owner == "batch"
+    assert parse_nodes(line, "batch")["a"].owner == SLURM
+
+
+@pytest.mark.parametrize(
+    ("state", "busy", "drained"),
+    [
+        ("IDLE+CLOUD", False, False),
+        ("ALLOCATED+CLOUD+DRAIN", True, True),
+        ("MIXED+CLOUD", True, False),
+        ("IDLE+CLOUD+COMPLETING+DRAIN", True, True),
+        ("IDLE+CLOUD+DRAIN+POWERED_DOWN", False, True),
+    ],
+)
+def test_busy_and_drained_are_read_from_the_state(state: str, busy: bool, drained: bool) -> None:
+    node = parse_nodes(f"NodeName=a State={state}")["a"]
+    assert (node.busy, node.drained) == (busy, drained)
 
 
 def test_fields_and_flags_of_newer_versions_are_tolerated(newer: dict[str, BatchNode]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from math import ceil
 from pathlib import Path
 
+from springtide.batch import slurm_rebuild
 from springtide.layout import Layout
 from springtide.nodeset import fold
 from springtide.ports import Site
@@ -204,8 +205,9 @@ def _power_saving(cluster: Cluster, layout: Layout, keep: Iterable[str] = ()) ->
         "SuspendRate": str(batch.suspend_rate),
         # A node that registers before its address was told would have slurmctld look up its
         # name again and again with its locks held; cloud_reg_addrs takes it from the message.
-        "SlurmctldParameters": "cloud_reg_addrs,idle_on_node_suspend,power_save_interval=1,"
-        "power_save_min_interval=0,reboot_from_controller",
+        # Not idle_on_node_suspend, though many have it: it ends an admin's drain.
+        "SlurmctldParameters": "cloud_reg_addrs,power_save_interval=1,power_save_min_interval=0,"
+        "reboot_from_controller",
         # Nodes do not know each other's addresses: slurmctld speaks to each one itself.
         "TreeWidth": str(WIDEST_TREE),
     }
@@ -271,9 +273,11 @@ def _machines(
 ) -> list[str]:
     nodes = [_node_line(cluster, group) for group in cluster.groups if cluster.names(group)]
     partitions = [_partition_line(cluster, name, times, default) for name in cluster.partitions]
+    # A node of several partitions stays as long as the most patient of them lets it.
+    rebuilds = [_line({**line, **(times or {})}) for line in slurm_rebuild.settings(cluster)]
     return [
         "\n".join(["# nodes", *(nodes or [_placeholder(cluster)])]),
-        "\n".join(["# partitions", *partitions]),
+        "\n".join(["# partitions", *partitions, *rebuilds]),
     ]
 
 

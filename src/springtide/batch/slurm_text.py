@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
 
+from springtide.batch import slurm_reason
 from springtide.ports import BatchNode, Job, Power
 
 NO_NODES = "No nodes in the system"
@@ -28,8 +29,9 @@ _NOT_YET = frozenset(
         "REBOOT_ISSUED",
     }
 )
+_REBOOTS = frozenset({"REBOOT_ISSUED", "REBOOT_REQUESTED"})
 _REASON = re.compile(
-    r" Reason=(?:(.*?) \[[^\]\s]+@\d{4}-\d\d-\d\dT[\d:]+\]"  # who set it, and when, ends it
+    r" Reason=(?:(.*?) \[([^\]\s]+)@\d{4}-\d\d-\d\dT[\d:]+\]"  # who set it, and when, ends it
     r"|(.*?)(?: (?:Comment|Extra|InstanceId|InstanceType|ReservationName)=|$))"
 )
 _PROGRAM = re.compile(r"^\w+: (?:error|fatal): ", re.IGNORECASE)
@@ -46,12 +48,15 @@ class UnreadableError(ValueError):
 # Nodes
 
 
-def parse_nodes(text: str) -> dict[str, BatchNode]:
-    """The nodes of `scontrol -o show nodes`; names that Slurm does not know are left out."""
+def parse_nodes(text: str, user: str = "slurm") -> dict[str, BatchNode]:
+    """The nodes of `scontrol -o show nodes`; names that Slurm does not know are left out.
+
+    `user` is who slurmctld runs as.
+    """
     nodes = {}
     for line in text.splitlines():
         if line.startswith("NodeName="):
-            node = _parse_node(line.rstrip())
+            node = _parse_node(line.rstrip(), user)
             nodes[node.name] = node
         elif line and not line.startswith(NO_NODES) and not _is_not_found(line):
             raise UnreadableError(f"scontrol printed {shorten(line)!r} instead of a node")
@@ -62,12 +67,13 @@ def _is_not_found(line: str) -> bool:
     return line.startswith("Node ") and line.rstrip().endswith(" not found")
 
 
-def _parse_node(line: str) -> BatchNode:
+def _parse_node(line: str, user: str) -> BatchNode:
     name = line[len("NodeName=") :].partition(" ")[0]
     state, flags = parse_state(_field(line, "State"))
     if not name or not state:
         raise UnreadableError(f"scontrol printed a node without a state: {shorten(line)!r}")
     power = power_of(state, flags)
+    reason, owner = _wish(line, state, flags, user)
     return BatchNode(
         name,
         state=state,
@@ -75,9 +81,23 @@ def _parse_node(line: str) -> BatchNode:
         power=power,
         registered=power is Power.UP and state not in _ABSENT and flags.isdisjoint(_NOT_YET),
         address=_known(_field(line, "NodeAddr")),
-        reason=_reason(line),
+        reason=reason,
         boot_at=parse_time(_field(line, "BootTime")),
+        busy=is_busy(state, flags),
+        drained="DRAIN" in flags,
+        owner=owner,
     )
+
+
+def _wish(line: str, state: str, flags: frozenset[str], user: str) -> tuple[str, str | None]:
+    """Why it does not serve, and by whose wish; that may outlast the drain it was for."""
+    text, setter = _reason(line)
+    if "DRAIN" not in flags and state != "DOWN" and not slurm_reason.is_kept(text):
+        return text, None
+    if not text and "POWER_DOWN" in flags:
+        return "", slurm_reason.SLURM  # it keeps a node free that will go
+    resumes = not flags.isdisjoint(_REBOOTS) and _field(line, "NextState") == "RESUME"
+    return slurm_reason.read(text, setter, resumes=resumes, user=user)
 
 
 def _field(line: str, key: str) -> str:
@@ -94,11 +114,11 @@ def _known(value: str) -> str | None:
     return None if value in ("", "(null)", "None", "N/A", "n/a", "Unknown") else value
 
 
-def _reason(line: str) -> str:
-    """Without who set it and when."""
+def _reason(line: str) -> tuple[str, str]:
+    """The text, and who set it if that is told."""
     if " Reason=" not in line or not (match := _REASON.search(line)):
-        return ""
-    return _known((match[1] or match[2] or "").strip()) or ""
+        return "", ""
+    return _known((match[1] or match[3] or "").strip()) or "", match[2] or ""
 
 
 @lru_cache(maxsize=1000)
@@ -110,7 +130,7 @@ def parse_state(text: str) -> tuple[str, frozenset[str]]:
 
 def power_of(state: str, flags: frozenset[str]) -> Power:
     """What has begun counts before what was only asked for."""
-    busy = state in _BUSY or "COMPLETING" in flags
+    busy = is_busy(state, flags)
     if "POWERING_DOWN" in flags:
         return Power.GOING_DOWN
     if flags & {"POWERING_UP", "REBOOT_ISSUED"}:
@@ -119,6 +139,11 @@ def power_of(state: str, flags: frozenset[str]) -> Power:
         # An allocated node is started within a second; its job must not think it lost.
         return Power.GOING_UP if busy or "POWER_UP" in flags else Power.DOWN
     return Power.GOING_DOWN if "POWER_DOWN" in flags and not busy else Power.UP
+
+
+def is_busy(state: str, flags: frozenset[str]) -> bool:
+    """Whether it has jobs, or they are being cleaned up after."""
+    return state in _BUSY or "COMPLETING" in flags
 
 
 def parse_time(text: str) -> float | None:

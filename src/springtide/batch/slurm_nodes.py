@@ -1,0 +1,278 @@
+"""The nodes of a Slurm: one command reads them all, one changes all that change alike.
+
+`slurm` builds on it. Commands run in threads of its own, which takes less of the daemon's CPU
+than asyncio's children; whatever goes wrong becomes Unavailable.
+
+Nobody's drain is undone but by its owner. Slurm itself ends drains: when a node is powered down
+by command, and when it was rebooted and told to resume. So the first keeps the owner's reason,
+from which `release` makes the drain again; and the second is never told so.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from ipaddress import ip_address
+from typing import TypeVar
+
+from springtide.batch import slurm_reason, slurm_text
+from springtide.batch.slurm_commands import Commands, failed
+from springtide.batch.slurm_reason import SLURM
+from springtide.nodeset import expand, fold
+from springtide.ports import OURS, BatchNode, Power, Unavailable
+
+T = TypeVar("T")
+
+MOST_NODES = 2000  # in one command
+LONGEST_LIST = 60_000  # characters of names in one command; the kernel's limit is 131,071
+LONGEST_REASON = 200
+THREADS = 4
+BEGIN_S = 3.0
+"""Slurm begins within a second what it was asked to power down."""
+LOOK_S = 0.1
+
+
+class SlurmNodes:
+    """Those of one Slurm."""
+
+    def __init__(self, commands: Commands, user: str, unseen: Mapping[str, BatchNode]) -> None:
+        self._commands = commands
+        self._user = user
+        self._unseen = unseen
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="slurm")
+
+    # Reading
+
+    async def nodes(self, names: Iterable[str] | None = None) -> Mapping[str, BatchNode]:
+        if names is None:
+            return await self._in_thread(lambda: self._shown("nodes"))
+        wanted = frozenset(names)
+        return await self._in_thread(lambda: self._some(wanted)) if wanted else {}
+
+    def _some(self, wanted: frozenset[str]) -> dict[str, BatchNode]:
+        """A list too long for one question is looked up in the answer to the general one."""
+        text = fold(wanted)
+        shown = self._shown("node", text) if len(text) <= LONGEST_LIST else self._shown("nodes")
+        return {name: node for name, node in shown.items() if name in wanted}
+
+    def _shown(self, *what: str) -> dict[str, BatchNode]:
+        """A name that Slurm does not know makes it fail; the answer is good all the same."""
+        done = self._commands.run(["scontrol", "-o", "show", *what])
+        if done.returncode and (done.stderr or what == ("nodes",)):
+            raise failed(done)
+        return {**self._unseen, **slurm_text.parse_nodes(done.stdout, self._user)}
+
+    async def _look(self, names: Iterable[str]) -> list[BatchNode]:
+        return [*(await self.nodes(names)).values()]
+
+    # Where they are
+
+    async def set_addresses(self, addresses: Mapping[str, str]) -> None:
+        for name, address in addresses.items():
+            _check_address(name, address)
+        for batch in batches(addresses):
+            names = fold(batch)
+            # Slurm pairs two lists of the same length, whatever their order.
+            listed = ",".join(addresses[name] for name in expand(names))
+            await self._scontrol("update", f"nodename={names}", f"nodeaddr={listed}")
+
+    # Power
+
+    async def give_back(self, nodes: Iterable[str], reason: str) -> None:
+        await self._update_with_reasons(await self._look(nodes), "power_down_force", reason)
+
+    async def power_up(self, nodes: Iterable[str]) -> None:
+        """Slurm takes this for a node that powers down, and forgets it; so it is refused here."""
+        seen = await self._look(nodes)
+        leaving = [node.name for node in seen if node.power is Power.GOING_DOWN]
+        rest = [node for node in seen if node.power is not Power.GOING_DOWN]
+        await self._update(_names(rest), "state=power_up")
+        # It has forgotten why they are drained, but not that they are.
+        for reason, names in _by_reason(node for node in rest if node.drained):
+            await self._update(names, f"reason={reason}")
+        if leaving:
+            raise Unavailable(f"{fold(leaving)}: still powering down; ask again when that is over")
+
+    async def power_down(self, nodes: Iterable[str]) -> None:
+        """At once where nothing runs or will run; the rest take no further jobs."""
+        seen = await self._look(nodes)
+        booting = [n for n in seen if n.power is Power.GOING_UP and n.state == "IDLE"]
+        there = [n for n in seen if n.power in (Power.UP, Power.GOING_UP) and n not in booting]
+        free = [node for node in there if not _is_persons(node)]
+        await self._update_with_reasons(booting, "power_down_force", "not wanted any more")
+        await self._update(_names(free), "state=power_down_asap")
+        for reason, names in _by_reason(node for node in there if _is_persons(node)):
+            await self._update(names, "state=power_down_asap", f"reason={reason}")
+
+    async def release(self, nodes: Iterable[str]) -> None:
+        """What powers down may power up again, and is not left down; whoever drained it has it
+        drained."""
+        leaving = [n for n in await self._begun(nodes) if _is_leaving(n)]
+        for reason, names in _by_reason(n for n in leaving if _has_lost_drain(n)):
+            await self._update(names, "state=drain", f"reason={reason}")
+        await self._resume([n.name for n in leaving if _is_released(n)])
+
+    async def _begun(self, nodes: Iterable[str]) -> list[BatchNode]:
+        """The nodes when Slurm has begun to power down those that it was asked to."""
+        end = asyncio.get_running_loop().time() + BEGIN_S
+        seen = await self._look(nodes)
+        while any("POWER_DOWN" in n.flags and not n.busy for n in seen):
+            if asyncio.get_running_loop().time() > end:
+                break
+            await asyncio.sleep(LOOK_S)
+            seen = await self._look(_names(seen))
+        return seen
+
+    async def _resume(self, names: Collection[str]) -> None:
+        try:
+            await self._update(names, "state=resume")
+        except Unavailable:
+            # Refused for a node whose time was just over, which is as good.
+            if any(map(_is_leaving, await self._look(names))):
+                raise
+
+    # Drains
+
+    async def drain(self, nodes: Iterable[str], reason: str, by: str = OURS) -> None:
+        text = slurm_reason.write(slurm_text.one_line(reason, LONGEST_REASON), by)
+        seen = await self._look(nodes)
+        free = [node.name for node in seen if not node.drained]
+        await self._update(free, "state=drain", f"reason={text}")
+
+    async def undrain(self, nodes: Iterable[str], by: str | None = OURS) -> None:
+        """A reboot that was asked for and has not begun is asked for no more."""
+        seen = [n for n in await self._look(nodes) if n.drained and by in (None, n.owner)]
+        asked = [node.name for node in seen if "REBOOT_REQUESTED" in node.flags]
+        for batch in batches(asked):
+            await self._scontrol("cancel_reboot", fold(batch))
+        if asked:  # it may have ended their drains as well
+            seen = [node for node in await self._look(_names(seen)) if node.drained]
+        await self._update(_names(seen), "state=undrain")
+
+    # Fresh starts
+
+    async def reboot(self, nodes: Iterable[str], reason: str) -> None:
+        """They stay drained when they are back, by us if not by somebody else.
+
+        To have Slurm resume them (ASAP, nextstate=RESUME) would undo whatever drain anybody
+        makes before they are back. What `undrain` ends then is only ours.
+        """
+        seen = [n for n in await self._look(nodes) if n.power is Power.UP and not _is_asked(n)]
+        free = [node.name for node in seen if not node.drained]
+        text = _ours(reason)
+        await self._update(free, "state=drain", f"reason={text}")
+        await self._reboot([node.name for node in seen if not _is_persons(node)], text)
+        for theirs, names in _by_reason(node for node in seen if _is_persons(node)):
+            await self._reboot(names, theirs)
+
+    async def _reboot(self, names: Iterable[str], reason: str) -> None:
+        for batch in batches(names):
+            await self._scontrol("reboot", f"reason={reason}", fold(batch))
+
+    async def expect(self, nodes: Iterable[str]) -> None:
+        """Down until heard from; those that Slurm reboots or starts are so already."""
+        seen = [n for n in await self._look(nodes) if n.power is Power.UP and n.state != "DOWN"]
+        drained = [node for node in seen if node.drained and node.owner != SLURM]
+        for reason, names in _by_reason(drained):
+            await self._update(names, "state=down", f"reason={reason}")
+        rest = [node.name for node in seen if node not in drained]
+        await self._update(rest, "state=down", f"reason={_ours('starts afresh')}")
+
+    async def fail(self, nodes: Iterable[str], reason: str) -> None:
+        """A reboot that Slurm still waits for is over, or it would end a drain later on."""
+        seen = await self._look(nodes)
+        kept = [n for n in seen if _is_persons(n) and n.drained and "REBOOT_ISSUED" in n.flags]
+        await self._update(_names(kept), "state=resume")
+        for theirs, names in _by_reason(kept):
+            await self._update(names, "state=drain", f"reason={theirs}")
+        await self._update_with_reasons(seen, "down", reason)
+
+    # Commands
+
+    async def _update_with_reasons(
+        self, nodes: Collection[BatchNode], state: str, reason: str
+    ) -> None:
+        """With our reason, but for nodes that a person has drained: theirs must stay."""
+        ours = [node.name for node in nodes if not _is_persons(node)]
+        await self._update(ours, f"state={state}", f"reason={_ours(reason)}")
+        for theirs, names in _by_reason(node for node in nodes if _is_persons(node)):
+            await self._update(names, f"state={state}", f"reason={theirs}")
+
+    async def _update(self, names: Iterable[str], *changes: str) -> None:
+        for batch in batches(names):
+            await self._scontrol("update", f"nodename={fold(batch)}", *changes)
+
+    async def _scontrol(self, *arguments: str) -> None:
+        await self._in_thread(lambda: self._commands.checked(["scontrol", *arguments]))
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """Parsing too, so that a long answer does not hold up the daemon."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except slurm_text.UnreadableError as error:
+            raise Unavailable(str(error)) from error
+
+
+# What to do with a node
+
+
+def _is_persons(node: BatchNode) -> bool:
+    """Whether somebody drained it who is neither we nor Slurm."""
+    return node.drained and node.owner not in (OURS, SLURM)
+
+
+def _is_leaving(node: BatchNode) -> bool:
+    """Whether it powers down; or has done so, and its state says that it must not power up."""
+    stuck = node.state == "DOWN" or _has_lost_drain(node)
+    return "POWERING_DOWN" in node.flags or (stuck and "POWERED_DOWN" in node.flags)
+
+
+def _has_lost_drain(node: BatchNode) -> bool:
+    """Whether it was powered down with a person's reason, and with it went the person's drain."""
+    return not node.drained and node.state != "DOWN" and node.owner not in (None, OURS, SLURM)
+
+
+def _is_released(node: BatchNode) -> bool:
+    """Not what a person drained or put down, nor what an operation of ours has drained still."""
+    return node.owner in (None, SLURM) or (node.owner == OURS and not node.drained)
+
+
+def _is_asked(node: BatchNode) -> bool:
+    return "REBOOT_REQUESTED" in node.flags
+
+
+def _names(nodes: Iterable[BatchNode]) -> list[str]:
+    return [node.name for node in nodes]
+
+
+def _ours(reason: str) -> str:
+    return slurm_reason.write(slurm_text.one_line(reason, LONGEST_REASON), OURS)
+
+
+def _by_reason(nodes: Iterable[BatchNode]) -> Iterator[tuple[str, list[str]]]:
+    """The nodes that have the same reason of the same owner, and that reason."""
+    found: dict[str, list[str]] = {}
+    for node in nodes:
+        reason = slurm_reason.write(node.reason, node.owner or OURS)
+        found.setdefault(reason, []).append(node.name)
+    yield from found.items()
+
+
+def _check_address(name: str, address: str) -> None:
+    try:
+        ip_address(address)
+    except ValueError:
+        raise Unavailable(f"{address!r} is no address for node {name}") from None
+
+
+def batches(names: Iterable[str]) -> Iterator[list[str]]:
+    """Names in groups that fit into one command each."""
+    batch: list[str] = []
+    length = 0
+    for name in names:
+        if batch and (len(batch) == MOST_NODES or length + len(name) >= LONGEST_LIST):
+            yield batch
+            batch, length = [], 0
+        batch.append(name)
+        length += len(name) + 1
+    if batch:
+        yield batch

@@ -1,0 +1,64 @@
+"""Whose wish a drain is, kept in the only place that Slurm has for it: the node's reason. Pure.
+
+Slurm notes who set a reason, but we set all of ours as root. So the reasons of our operations
+begin in one way, and those of people who ask us end in another: `disk broken (by alice)`,
+which means the same if somebody types it. Called by `slurm_text` and `slurm_nodes`.
+"""
+
+import re
+
+from springtide.ports import OURS, Unavailable
+
+PREFIX = f"{OURS}: "
+SLURM = "slurm"
+"""The owner of what Slurm drains by itself, for the sake of an instance or of a reboot."""
+SOMEBODY = "somebody"
+
+_NAME = r"[\w.@$+-]+"
+_PERSON = re.compile(rf"(.*?) ?\(by ({_NAME})\)")
+_REBOOT = re.compile(r"(?: : reboot (?:issued|complete|timed out))+$")
+_SLURMS = (
+    "Duplicate jobid",
+    "Epilog error",
+    "Kill task failed",
+    "Prolog error",
+    "Reboot ASAP",
+    "batch job complete failure",
+)
+"""What slurmds and stepds say as root."""
+
+
+def read(text: str, setter: str, *, resumes: bool = False, user: str = "slurm") -> tuple[str, str]:
+    """A reason in its author's words, and the author.
+
+    `resumes` is a reboot after which Slurm itself ends the drain; `user` is who slurmctld is.
+    """
+    head = _REBOOT.sub("", text)
+    tail = text[len(head) :].replace(" : reboot issued", "")
+    person = _PERSON.fullmatch(head)
+    words = f"{person[1] if person else head}{tail}"
+    if head.startswith(PREFIX):
+        return words, OURS
+    if resumes or head.startswith(_SLURMS):
+        return words, SLURM
+    if person:
+        return words, person[2]
+    if setter == user:  # it has set all that it added words to, too
+        return words, SOMEBODY if head != text else SLURM
+    return words, setter or SOMEBODY
+
+
+def write(words: str, owner: str) -> str:
+    """A reason that `read` finds the owner in again."""
+    if owner == OURS:
+        return words if words.startswith(PREFIX) else f"{PREFIX}{words}"
+    if owner == SLURM:
+        return words
+    if not re.fullmatch(_NAME, owner):
+        raise Unavailable(f"{owner!r} is no name of somebody who could drain a node")
+    return f"{words} (by {owner})".lstrip()
+
+
+def is_kept(text: str) -> bool:
+    """Whether it is a person's reason that we wrote, and so would know without its drain."""
+    return bool(_PERSON.fullmatch(_REBOOT.sub("", text)))

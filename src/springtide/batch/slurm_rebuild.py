@@ -1,0 +1,106 @@
+"""Partitions and jobs that rebuild nodes: pure, for `slurm_conf` and `slurm`.
+
+A rebuild partition is root's alone and its jobs go before all others, so a rebuild begins on a
+node when the jobs that it has are over, and no user's job comes between.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from math import ceil
+
+from springtide.batch.slurm_text import UnreadableError, shorten
+from springtide.nodeset import fold
+from springtide.ports import Unavailable
+from springtide.spec import Cluster
+from springtide.spec.rebuilds import DEFAULT
+
+NO_REBOOTS = (23, 2)
+"""From here on Slurm does not reboot cloud nodes for a job."""
+ADVICE = (
+    "this version of Slurm does not reboot cloud nodes for jobs; rebuild without `--via jobs`, "
+    "which drains and reboots them"
+)
+HIGHEST_FACTOR = 65533
+
+_JOB = re.compile(r"(\d+)\|rebuild-(\S+)")
+_PREFIX = "rebuild-"
+
+
+def partitions(cluster: Cluster) -> dict[str, list[str]]:
+    """The rebuild partitions and their nodes, of which we can rebuild only our own."""
+    named = cluster.rebuild.partitions
+    if not named:
+        return {DEFAULT: [*cluster.managed]} if cluster.managed else {}
+    ours = frozenset(cluster.managed)
+    found = {key: _nodes_of(cluster, listed) for key, listed in named.items()}
+    return {key: [name for name in names if name in ours] for key, names in found.items()}
+
+
+def _nodes_of(cluster: Cluster, listed: Iterable[str]) -> list[str]:
+    groups = [group for name in listed for group in cluster.partitions[name].groups]
+    return [node for group in dict.fromkeys(groups) for node in cluster.names(group)]
+
+
+def settings(cluster: Cluster) -> list[dict[str, str]]:
+    """What stands on the lines of these partitions in slurm.conf."""
+    minutes = str(ceil(cluster.rebuild.max_time / 60))
+    return [
+        {
+            "PartitionName": name,
+            **({"Nodes": fold(nodes)} if nodes else {}),
+            "Default": "NO",
+            "PriorityJobFactor": str(HIGHEST_FACTOR),
+            "Hidden": "YES",
+            "RootOnly": "YES",
+            "DisableRootJobs": "NO",
+            "PreemptMode": "OFF",
+            "OverSubscribe": "EXCLUSIVE",
+            "MaxTime": minutes,
+        }
+        for name, nodes in partitions(cluster).items()
+    ]
+
+
+# Jobs
+
+
+def placed(cluster: Cluster, nodes: Iterable[str]) -> dict[str, str]:
+    """The rebuild partition of each node; refuses all if one has none."""
+    where = {node: name for name, nodes in partitions(cluster).items() for node in nodes}
+    wanted = list(dict.fromkeys(nodes))
+    if outside := [name for name in wanted if name not in where]:
+        raise Unavailable(
+            f"{fold(outside)}: in no rebuild partition, so no job can rebuild it; leave it out, "
+            "or add its partition to rebuild.partitions of the cluster file"
+        )
+    return {name: where[name] for name in wanted}
+
+
+def submission(node: str, partition: str, command: str | None) -> list[str]:
+    """The command that submits a node's job.
+
+    It is not put back into the queue if its node fails: that would only be tried again.
+    """
+    job = [f"--job-name={_PREFIX}{node}", f"--nodelist={node}", f"--partition={partition}"]
+    quiet = ["--output=/dev/null", "--chdir=/", "--no-requeue"]
+    reboot = ["--reboot"] if command is None else []
+    body = f"--wrap={'true' if command is None else command}"
+    return ["sbatch", "--parsable", "--exclusive", "--nodes=1", *reboot, *job, *quiet, body]
+
+
+def parse_submitted(text: str) -> str:
+    """The id, which a Slurm of several clusters adds the cluster to."""
+    id = text.strip().partition(";")[0]
+    if not id.isdecimal():
+        raise UnreadableError(f"sbatch printed {shorten(text)!r} instead of a job id")
+    return id
+
+
+def queue_of(partitions: Collection[str]) -> list[str]:
+    listed = ",".join(sorted(partitions))
+    return ["squeue", "--all", "--noheader", f"--partition={listed}", "-o", "%A|%j"]
+
+
+def parse_queue(text: str) -> Mapping[str, str]:
+    """The jobs of nodes that are not over."""
+    return {match[2]: match[1] for match in map(_JOB.fullmatch, text.splitlines()) if match}
