@@ -36,12 +36,12 @@ def decide(
 def test_only_the_state_and_what_is_shared_can_be_written() -> None:
     found = decide(["/var/lib/springtide/blue", "/home"], mounted=("/", "/home", "/srv"))
     assert found.writable == (Path("/home"), STATE)
-    assert found.read_only == (Path("/"), Path("/srv"))
+    assert found.read_only == (Path("/srv"),)
 
 
 def test_the_kernel_s_file_systems_stay_as_they_are() -> None:
     found = decide([str(STATE)], mounted=("/", "/proc", "/sys/fs/cgroup", "/dev/pts", "/run/lock"))
-    assert found.read_only == (Path("/"),)
+    assert found.read_only == ()
 
 
 def test_a_private_place_is_shared_where_something_needed_lies_in_it() -> None:

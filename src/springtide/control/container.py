@@ -34,6 +34,8 @@ from springtide.spec import Cluster
 INIT = Path(__file__).with_name("init.sh")
 NAMESPACES = ("--net", "--mount", "--uts", "--pid", "--ipc", "--propagation", "slave")
 COMMAND = ("unshare", *NAMESPACES, "--fork", "--kill-child=KILL", "/bin/sh", str(INIT))
+ENDING = "ending"
+"""What the first process says when it was asked to end."""
 START_S = 30.0
 END_S = 15.0
 LOOK_S = 0.01
@@ -56,14 +58,29 @@ def have(spec: Cluster, output: Path) -> list[str]:
     with translated(f"control container of {spec.cluster}"):
         layout.control.mkdir(parents=True, exist_ok=True)
         with directory_lock(layout.control), machine_lock():
-            known = await_process(layout.control)
-            alive = known is not None and is_alive(known)
-            ground = cable.claim(spec, alive)
-            if known and alive:
+            known = _staying(layout.control)
+            ground = cable.claim(spec, connected=known is not None)
+            if known:
                 return cable.connect(ground, known)
             process = _start(spec, ground, output)
             cable.connect(ground, process)
     return [f"container {host_name(spec.cluster)} was started"]
+
+
+def _staying(home: Path) -> Process | None:
+    """The first process, if it is alive; one that was asked to end is waited for."""
+    process = await_process(home)
+    handle = open_process(process) if process else None
+    if handle is None:
+        return None
+    try:
+        if ENDING not in _read(home / "process").splitlines():
+            return process
+        if not _ended(handle, END_S):
+            raise Transient(f"it was asked to end, and has not in {END_S:.0f} s: try again")
+    finally:
+        os.close(handle)
+    return None
 
 
 def _start(spec: Cluster, ground: Ground, output: Path) -> Process:

@@ -39,14 +39,17 @@ mount -n -t sysfs sysfs sys
 mount -n --move sys /sys
 mount -n -t proc proc /proc
 
+# File systems come and go, and some let not even root in; but the root must do as it is told.
 while IFS= read -r path; do
-    mount -n -o remount,bind,ro "$path"
+    mount -n -o remount,bind,ro "$path" || echo "$path is not read-only in the control container"
 done <read-only
+mount -n -o remount,bind,ro /
 echo ready >>process
 
 # Services write down what they know when they are asked to end; killed with us they could not.
 stop() {
     trap '' TERM
+    echo ending >>process
     kill "$daemon" 2>/dev/null || :
     wait "$daemon" || :
     pids=

@@ -18,6 +18,7 @@ PRIVATE = {
     Path("/dev/shm"): "1777",  # noqa: S108
 }
 """What it has for itself, and with which rights."""
+ROOT = Path("/")
 KERNEL = (Path("/proc"), Path("/sys"), Path("/dev"))
 """What is no file system of this machine, so its rights stay."""
 
@@ -31,6 +32,7 @@ class Places:
     writable: tuple[Path, ...]
     private: tuple[Path, ...]
     read_only: tuple[Path, ...]
+    """Besides the root, which always is."""
 
 
 def decide_places(
@@ -41,9 +43,10 @@ def decide_places(
     private = [path for path in PRIVATE if not any(one.is_relative_to(path) for one in needed)]
     shared = [path for path in PRIVATE if path not in private]
     kept = sorted({*writable, *shared})
-    apart = [*KERNEL, *private, *kept]
-    rest = [path for path in mounted if not any(path.is_relative_to(one) for one in apart)]
-    return Places(tuple(kept), tuple(private), tuple(dict.fromkeys(rest)))
+    apart = (*KERNEL, *private, *kept)
+    inner = (path for path in dict.fromkeys(mounted) if path != ROOT)
+    rest = [path for path in inner if not any(path.is_relative_to(one) for one in apart)]
+    return Places(tuple(kept), tuple(private), tuple(rest))
 
 
 def shared_directories(spec: Cluster) -> list[Path]:
