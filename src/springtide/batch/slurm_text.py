@@ -38,6 +38,8 @@ _PROGRAM = re.compile(r"^\w+: (?:error|fatal): ", re.IGNORECASE)
 _ERROR = re.compile(r"\b(?:error|fatal): |\[ERROR\] ", re.IGNORECASE)
 _STAMP = re.compile(r"^(?:\[[^\]]*\] |[\d-]+ +[\d:]+ \d+ (?:\[\w+\] )?)")
 """What Slurm and MariaDB begin a line of their logs with."""
+_AFTERMATH = re.compile(r"\[ERROR\] (?:Aborting|Plugin '|Unknown/unsupported storage engine)")
+"""What MariaDB says after it has said what is wrong."""
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.\S+)?")
 
 
@@ -211,7 +213,7 @@ def error_text(output: str) -> str:
 def last_errors(log: str, count: int = 3) -> str:
     """The last errors of a daemon's log, or else its last lines."""
     lines = [line.strip() for line in log.splitlines()]
-    errors = [line for line in lines if _ERROR.search(line)]
+    errors = [line for line in lines if _ERROR.search(line) and not _AFTERMATH.search(line)]
     return error_text("\n".join(_STAMP.sub("", line) for line in (errors or lines)[-count:]))
 
 
