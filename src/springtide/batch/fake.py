@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from springtide.batch.fake_records import FakeJob, FakeNode, Timing
+from springtide.batch.fake_records import FakeJob, FakeNode, Reboot, Timing
 from springtide.batch.fake_scheduler import FakeScheduler, loop_time
-from springtide.ports import BatchNode, Job, Power, Site, Unavailable
+from springtide.ports import OURS, BatchNode, Job, Power, Site, Unavailable
 
 __all__ = ["FakeBatch", "FakeJob", "Timing"]
 
@@ -69,7 +69,7 @@ class FakeBatch(FakeScheduler):
         async with self._call("release"):
             for node in self._named(nodes):
                 if node.power in (Power.DOWN, Power.GOING_DOWN):
-                    self._powered_down(node)
+                    self._release(node)
 
     async def power_up(self, nodes: Iterable[str]) -> None:
         async with self._call("power_up"):
@@ -85,7 +85,69 @@ class FakeBatch(FakeScheduler):
                 if node.job:
                     node.leaving = True
                 elif node.power in (Power.UP, Power.GOING_UP):
-                    self._power_down(node)
+                    self._dismiss(node)
+
+    async def drain(self, nodes: Iterable[str], reason: str, by: str = OURS) -> None:
+        async with self._call("drain"):
+            for node in self._named(nodes):
+                if not node.drained:
+                    node.drained, node.owner, node.reason = True, by, _words(reason, by)
+
+    async def undrain(self, nodes: Iterable[str], by: str | None = OURS) -> None:
+        async with self._call("undrain"):
+            for node in self._named(nodes):
+                if node.drained and by in (None, node.owner):
+                    self._undrain(node)
+
+    def _undrain(self, node: FakeNode) -> None:
+        node.drained, node.owner, node.reason = False, None, ""
+        if node.reboot is Reboot.REQUESTED:
+            node.reboot = None
+        if node.registered:
+            self._settle(node)
+        self._soon()
+
+    async def reboot(self, nodes: Iterable[str], reason: str) -> None:
+        async with self._call("reboot"):
+            for node in self._named(nodes):
+                if node.power is Power.UP and not node.reboot:
+                    self._ask_reboot(node, reason)
+
+    def _ask_reboot(self, node: FakeNode, reason: str) -> None:
+        if not (node.drained and node.is_persons):
+            node.drained, node.owner, node.reason = True, OURS, _words(reason)
+        node.reboot = Reboot.REQUESTED
+        if not node.job:
+            self._reboot(node)
+
+    async def expect(self, nodes: Iterable[str]) -> None:
+        async with self._call("expect"):
+            for node in self._named(nodes):
+                if node.power is Power.UP and not node.down:
+                    self._expect(node, _words("starts afresh"))
+
+    async def fail(self, nodes: Iterable[str], reason: str) -> None:
+        async with self._call("fail"):
+            for node in self._named(nodes):
+                if not (node.drained and node.is_persons):
+                    node.reason = _words(reason)
+                self._expect(node, _words(reason))
+
+    async def submit_rebuilds(self, nodes: Iterable[str], command: str | None) -> Mapping[str, str]:
+        async with self._call("submit_rebuilds"):
+            waiting = {job.only: job for job in self._open.values() if job.only}
+            named = [node.name for node in self._named(nodes)]
+            jobs = {name: waiting.get(name) or self._rebuild(name, command) for name in named}
+            return {name: job.id for name, job in jobs.items()}
+
+    def _rebuild(self, node: str, command: str | None) -> FakeJob:
+        job = self._queue(1, 0.0)
+        job.only, job.reboots = node, command is None
+        return job
+
+    async def close(self) -> None:
+        async with self._call("close"):
+            self.closed = True
 
     async def tell(self, job: str, text: str) -> None:
         async with self._call("tell"):
@@ -94,6 +156,9 @@ class FakeBatch(FakeScheduler):
     async def reload(self, site: Site) -> str:
         async with self._call("reload"):
             known, self.site = self.site, site
+            if known is None:
+                self.closed = False
+                self._soon()
             return "" if known else "started"
 
     async def stop(self) -> None:
@@ -106,3 +171,7 @@ class FakeBatch(FakeScheduler):
         if unknown := [name for name in names if name not in self._nodes]:
             raise Unavailable(f"invalid node name specified: {', '.join(unknown)}")
         return [self._nodes[name] for name in names]
+
+
+def _words(reason: str, by: str = OURS) -> str:
+    return f"{OURS}: {reason}" if by == OURS else reason

@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from springtide.nodeset import fold
-from springtide.ports import BatchNode, Job, Power
+from springtide.ports import OURS, BatchNode, Job, Power
 
 
 @dataclass(slots=True)
@@ -36,11 +37,28 @@ class FakeJob:
     started_at: float | None = None
     ended_at: float | None = None
     end: asyncio.TimerHandle | None = None
+    only: str | None = None  # a rebuild job's node
+    reboots: bool = False  # its node starts afresh for it
 
     def shown(self) -> Job:
         nodes = fold(self.nodes) if self.nodes else ""
         reason = "BeginTime" if self.held else ""
-        return Job(self.id, self.state, nodes=nodes, node_count=self.size, reason=reason)
+        partition = "rebuild" if self.only else ""
+        return Job(
+            self.id,
+            self.state,
+            partition=partition,
+            nodes=nodes,
+            node_count=self.size,
+            reason=reason,
+        )
+
+
+class Reboot(StrEnum):
+    """How far a reboot is; the names are Slurm's."""
+
+    REQUESTED = "REBOOT_REQUESTED"
+    ISSUED = "REBOOT_ISSUED"
 
 
 _FLAGS: Mapping[Power, frozenset[str]] = {
@@ -61,6 +79,9 @@ class FakeNode:
     registered: bool = False
     leaving: bool = False  # powers down once its job has ended
     wanted: bool = False  # powers up once it is down
+    drained: bool = False
+    owner: str | None = None  # of its drain, or of one that it lost when it was powered down
+    reboot: Reboot | None = None
     address: str | None = None
     reason: str = ""
     boot_at: float | None = None
@@ -71,16 +92,26 @@ class FakeNode:
     @property
     def free(self) -> bool:
         usable = self.registered or self.power is Power.DOWN
-        return usable and not (self.job or self.down or self.leaving)
+        return usable and not (self.job or self.down or self.leaving or self.drained)
+
+    @property
+    def is_persons(self) -> bool:
+        """Whether the drain that it has, or had, is not ours."""
+        return self.owner not in (None, OURS)
 
     def shown(self) -> BatchNode:
+        rebooting = self.reboot is Reboot.ISSUED
+        marks = {"DRAIN"} if self.drained else set()
         return BatchNode(
             self.name,
             state="DOWN" if self.down else "ALLOCATED" if self.job else "IDLE",
-            flags=_FLAGS[self.power],
-            power=self.power,
+            flags=_FLAGS[self.power] | marks | ({self.reboot.value} if self.reboot else set()),
+            power=Power.GOING_UP if rebooting else self.power,
             registered=self.registered,
             address=self.address,
             reason=self.reason,
             boot_at=self.boot_at,
+            busy=self.job is not None,
+            drained=self.drained,
+            owner=self.owner,
         )

@@ -8,7 +8,7 @@ Time is the event loop's, so a virtual clock lets hours pass at once.
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
-from springtide.batch.fake_records import FakeJob, FakeNode, Timing
+from springtide.batch.fake_records import FakeJob, FakeNode, Reboot, Timing
 from springtide.nodeset import sort
 from springtide.ports import Job, Power
 
@@ -34,6 +34,8 @@ class FakeScheduler:
         self.on_resume: list[ResumeListener] = []
         self.on_resume_fail: list[NodesListener] = []
         self.on_suspend: list[NodesListener] = []
+        self.on_reboot: list[NodesListener] = []
+        self.closed = False  # jobs wait
         self.finished: list[FakeJob] = []
         self.killed_jobs: dict[str, str] = {}  # jobs that ran well until somebody's deed
         self._nodes = {name: FakeNode(name) for name in nodes}
@@ -44,6 +46,7 @@ class FakeScheduler:
         self._resuming: list[str] = []
         self._late: list[str] = []
         self._suspending: list[str] = []
+        self._rebooting: list[str] = []
         self._tick_due = False
 
     # What users and instances do
@@ -51,6 +54,9 @@ class FakeScheduler:
     def submit(self, size: int, duration_s: float) -> FakeJob:
         if not 0 < size <= len(self._nodes):
             raise ValueError(f"a job of {size} nodes never fits on {len(self._nodes)}")
+        return self._queue(size, duration_s)
+
+    def _queue(self, size: int, duration_s: float) -> FakeJob:
         self._submitted += 1
         job = FakeJob(str(self._submitted), size, duration_s, self._now())
         self._open[job.id] = job
@@ -69,7 +75,7 @@ class FakeScheduler:
         if node is None or self._reachable(node):
             return
         _stop(node.joining)
-        if node.power is not Power.UP:
+        if node.power is not Power.UP or node.down:
             return
         if node.job and node.job.state == "RUNNING":
             _stop(node.job.end)
@@ -80,7 +86,9 @@ class FakeScheduler:
     # How a node lives
 
     def _power_up(self, node: FakeNode) -> None:
-        node.power, node.down, node.registered, node.reason = Power.GOING_UP, False, False, ""
+        node.power, node.down, node.registered = Power.GOING_UP, False, False
+        if not node.drained:
+            node.reason, node.owner = "", None
         self._limit(node, self.timing.resume_timeout_s, self._resume_failed)
         self._resuming.append(node.name)
         self._soon()
@@ -92,47 +100,89 @@ class FakeScheduler:
         node.registered = False
         if node.job and node.job.state == "RUNNING":
             self._requeue(node.job)
-        node.power, node.down, node.registered, node.reason = Power.UP, False, True, ""
+        node.power, node.down, node.registered, node.reboot = Power.UP, False, True, None
+        if not node.drained:
+            node.reason = ""
         node.boot_at = self._now()
         self._settle(node)
 
     def _settle(self, node: FakeNode) -> None:
-        """A registered node works, leaves, or waits for work until it may leave."""
+        """A registered node works, leaves, reboots, or waits for work until it may leave."""
         if node.job:
             self._try_start(node.job)
         elif node.leaving:
-            self._power_down(node)
+            self._dismiss(node)
+        elif node.reboot is Reboot.REQUESTED:
+            self._reboot(node)
         else:
             self._limit(node, self.timing.idle_s, self._power_down)
             self._soon()
 
+    def _dismiss(self, node: FakeNode) -> None:
+        """Power down by command: with it goes the drain, but not a person's reason for it."""
+        if node.drained and not node.is_persons:
+            node.owner = None
+        node.drained = False
+        self._power_down(node)
+
     def _power_down(self, node: FakeNode) -> None:
-        node.power, node.down, node.registered, node.leaving = Power.GOING_DOWN, False, False, False
+        node.power, node.registered, node.leaving = Power.GOING_DOWN, False, False
+        node.reboot = None
         self._limit(node, self.timing.suspend_timeout_s, self._powered_down)
         self._suspending.append(node.name)
         self._soon()
 
     def _powered_down(self, node: FakeNode) -> None:
         """Its address stays, as in Slurm: whoever starts it again must tell the new one."""
-        node.power, node.down, node.reason = Power.DOWN, False, ""
+        node.power = Power.DOWN
         _stop(node.limit)
         if node.wanted:
             node.wanted = False
             self._power_up(node)
         self._soon()
 
+    def _release(self, node: FakeNode) -> None:
+        if node.is_persons:
+            node.drained = True
+        if not node.drained:
+            node.down, node.reason = False, ""
+            self._powered_down(node)
+
+    def _reboot(self, node: FakeNode) -> None:
+        _stop(node.joining)  # what booted before does not count
+        node.reboot, node.down, node.registered = Reboot.ISSUED, True, False
+        self._limit(node, self.timing.resume_timeout_s, self._reboot_failed)
+        self._rebooting.append(node.name)
+        self._soon()
+
+    def _reboot_failed(self, node: FakeNode) -> None:
+        node.reboot, node.drained, node.owner = None, False, None
+        node.reason += " : reboot timed out"
+
+    def _expect(self, node: FakeNode, reason: str) -> None:
+        """Down, and its job back to the queue, until it is heard from again."""
+        self._blame(node, f"{node.name} was put down: {reason}")
+        node.reboot = None
+        if not node.drained:
+            node.reason = reason
+        self._put_down(node)
+
     def _give_back(self, node: FakeNode, reason: str) -> None:
         job = node.job
-        if job and job.state == "RUNNING" and self._reachable(node):
-            self.killed_jobs[job.id] = f"{node.name} was given back: {reason}"
+        self._blame(node, f"{node.name} was given back: {reason}")
+        if not (node.drained and node.is_persons):
+            node.reason = reason
         if node.power is not Power.GOING_DOWN:
-            self._power_down(node)
-        node.reason = reason
+            self._dismiss(node)
         if job:
             self._requeue(job)
 
+    def _blame(self, node: FakeNode, why: str) -> None:
+        if node.job and node.job.state == "RUNNING" and self._reachable(node):
+            self.killed_jobs[node.job.id] = why
+
     def _resume_failed(self, node: FakeNode) -> None:
-        node.power = Power.DOWN
+        node.power, node.drained, node.owner = Power.DOWN, False, None
         self._late.append(node.name)
         self._soon()
         self._fail(node, "ResumeTimeout reached")
@@ -141,11 +191,19 @@ class FakeScheduler:
         self._fail(node, "Not responding")
 
     def _fail(self, node: FakeNode, reason: str) -> None:
-        node.down, node.registered, node.reason = True, False, reason
+        if not (node.drained and node.is_persons):
+            node.reason = reason
+        self._put_down(node)
+
+    def _put_down(self, node: FakeNode) -> None:
+        """A node that is down counts as idle."""
+        node.down, node.registered = True, False
         if node.job:
             self._requeue(node.job)
         if node.leaving:
-            self._power_down(node)
+            self._dismiss(node)
+        elif node.power is Power.UP:
+            self._limit(node, self.timing.idle_s, self._power_down)
 
     def _reachable(self, node: FakeNode) -> bool:
         return node.address is not None and self._node_at(node.address) == node.name
@@ -161,24 +219,33 @@ class FakeScheduler:
         self._tick_due = False
         self._allocate()
         up, late, down = sort(self._resuming), sort(self._late), sort(self._suspending)
-        self._resuming, self._late, self._suspending = [], [], []
+        again = sort(self._rebooting)
+        self._resuming, self._late, self._suspending, self._rebooting = [], [], [], []
         for resume in self.on_resume if up else ():
             resume(up, self._jobs_on(up))
         for fail in self.on_resume_fail if late else ():
             fail(late)
         for suspend in self.on_suspend if down else ():
             suspend(down)
+        for reboot in self.on_reboot if again else ():
+            reboot(again)
 
     def _jobs_on(self, names: Iterable[str]) -> list[Job]:
         jobs = {job.id: job for name in names if (job := self._nodes[name].job)}
         return [job.shown() for job in jobs.values()]
 
     def _allocate(self) -> None:
-        """First come, first served; nodes that are up before those that must be made."""
+        """Rebuilds first, then first come, first served; nodes that are up before others."""
+        if self.closed:
+            return
+        waiting = [job for job in self._open.values() if job.state == "PENDING" and not job.held]
+        for job in waiting:
+            if job.only and self._nodes[job.only].free:
+                self._assign(job, [self._nodes[job.only]])
         free = [node for node in self._nodes.values() if node.free]
         free.sort(key=lambda node: node.power is Power.DOWN)
-        for job in self._open.values():
-            if job.state != "PENDING" or job.held:
+        for job in waiting:
+            if job.only:
                 continue
             if job.size > len(free):
                 break
@@ -189,7 +256,7 @@ class FakeScheduler:
         job.state, job.nodes = "CONFIGURING", tuple(node.name for node in nodes)
         for node in nodes:
             node.job = job
-            if node.power is Power.DOWN:
+            if node.power is Power.DOWN or job.reboots:
                 self._power_up(node)
         self._try_start(job)
 
@@ -215,6 +282,11 @@ class FakeScheduler:
     def _requeue(self, job: FakeJob) -> None:
         _stop(job.end)
         nodes, job.nodes = job.nodes, ()
+        if job.only:
+            job.state, job.ended_at = "NODE_FAIL", self._now()
+            self.finished.append(self._open.pop(job.id))
+            self._let_go(nodes)
+            return
         job.state, job.held, job.started_at = "PENDING", True, None
         job.requeues += 1
         _later(self.timing.requeue_s, self._unhold, job)
