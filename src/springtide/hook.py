@@ -165,6 +165,7 @@ def prolog(settings: Settings, environ: dict[str, str]) -> int:
     message: Message = {
         "job": environ.get("SLURM_JOB_ID"),
         "nodes": environ.get("SLURM_JOB_NODELIST"),
+        "partition": environ.get("SLURM_JOB_PARTITION"),
     }
     if message["job"] and message["nodes"]:
         wait_for_nodes(settings, message)

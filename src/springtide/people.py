@@ -105,6 +105,8 @@ class People:
         with suppress(Unavailable):
             seen = await self.parts.batch.nodes(wanted)
             up = [name for name, node in seen.items() if node.power in (Power.UP, Power.GOING_UP)]
+            # Down first: a job on a node that is merely given back ends with its slurmd's word.
+            await self.parts.batch.fail(up, f"killed by {by}")
             await self.parts.batch.give_back(up, f"killed by {by}")
         return await self._operate(Kind.SUSPEND, wanted, by, {"now": True})
 

@@ -42,9 +42,14 @@ class Prologs:
         self._waiters: set[Waiter] = set()
         self._looking: asyncio.Task[None] | None = None
 
-    async def wait(self, job: str, names: Iterable[str], limit_s: float) -> str:
-        """Until the job may start (or need not be waited for); answers why."""
-        waiter = self._join(job, frozenset(names))
+    async def wait(
+        self, job: str, names: Iterable[str], limit_s: float, afresh: bool = False
+    ) -> str:
+        """Until the job may start (or need not be waited for); answers why.
+
+        For a job whose nodes start afresh it means nothing that they were ready before.
+        """
+        waiter = self._join(job, frozenset(names), afresh)
         try:
             async with asyncio.timeout(limit_s):
                 return await waiter.let_go
@@ -67,8 +72,9 @@ class Prologs:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
 
-    def _join(self, job: str, names: frozenset[str]) -> Waiter:
-        ready = {node.name for node in self._record.of(names, NodeState.READY)}
+    def _join(self, job: str, names: frozenset[str], afresh: bool) -> Waiter:
+        known = () if afresh else self._record.of(names, NodeState.READY)
+        ready = {node.name for node in known}
         waiter = Waiter(job, names, set(names - ready), asyncio.get_running_loop().create_future())
         if not waiter.missing:
             waiter.release("ready")

@@ -28,6 +28,7 @@ from springtide.model import Kind
 from springtide.nodeset import NodeNameError, fold
 from springtide.ports import BatchNode, CloudError, Instance, StoreError, Unavailable
 from springtide.spec import SpecError, UnknownNodes
+from springtide.spec.rebuilds import DEFAULT as REBUILDS
 from springtide.spool import BadRequest, parse_request
 
 MAX_ROWS = 100_000
@@ -247,5 +248,6 @@ async def prolog(request: Request) -> Response:
     names = expanded(daemon, str(body.get("nodes") or ""))
     ours = [name for name in names if name in daemon.parts.record.nodes]
     limit_s = daemon.spec.timing.start + daemon.spec.timing.stop
-    why = await daemon.prologs.wait(str(body.get("job")), ours, limit_s)
+    afresh = body.get("partition") in (daemon.spec.rebuild.partitions or (REBUILDS,))
+    why = await daemon.prologs.wait(str(body.get("job")), ours, limit_s, afresh)
     return JSONResponse({"why": why})

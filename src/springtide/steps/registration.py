@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from springtide import decide
-from springtide.model import Node, NodeState
-from springtide.ports import CloudError, Unavailable
+from springtide.model import DRAINS, Node, NodeState
+from springtide.ports import OURS, CloudError, Unavailable
 from springtide.steps.roll_call import Seen
 from springtide.steps.work import Fallen, Work
 
@@ -36,8 +36,19 @@ async def _welcome(work: Work, joining: list[Node], seen: Seen) -> None:
     """Those that registered are ready, if the batch system looks for them where they are."""
     registered = [node for node in joining if node.name in seen and seen[node.name].registered]
     astray = decide.astray(registered, seen)
-    await _ready(work, [node for node in registered if node.name not in astray])
+    arrived = [node for node in registered if node.name not in astray]
+    if work.operation.kind not in DRAINS:
+        await _forget_drains(work, arrived, seen)
+    await _ready(work, arrived)
     await _tell_again(work, astray)
+
+
+async def _forget_drains(work: Work, nodes: list[Node], seen: Seen) -> None:
+    """What an operation drained that lost the node: nobody else would undrain it."""
+    left = [n.name for n in nodes if seen[n.name].drained and seen[n.name].owner == OURS]
+    if left:
+        with suppress(Unavailable):
+            await work.parts.batch.undrain(left)
 
 
 def _joining(work: Work, fallen: Fallen) -> list[Node]:
