@@ -284,6 +284,6 @@ async def test_a_kill_at_any_point_loses_no_job_and_ends_as_asked(
 ) -> None:
     points = await _killed(world_of(tmp_path / "whole"), scenario, None)
     assert points > 50
-    for dies_at in range(1, points + 1, 3):
+    for dies_at in range(1, points + 1, 7):
         print("killed at await point", dies_at, "of", points)
         await _killed(world_of(tmp_path / f"killed-{dies_at}"), scenario, dies_at)
