@@ -135,9 +135,10 @@ class Attachment:
 
     # Looking
 
-    def look(self) -> Standing:
-        """One look at the files and at slurmctld; raises Unavailable."""
-        conf, running, written = self.read_conf(), self.read_running(), read(self.include)
+    def look(self, conf: Conf | None = None, running: Running | None = None) -> Standing:
+        """One look at the files and at slurmctld, as far as none was had; raises Unavailable."""
+        conf, running = conf or self.read_conf(), running or self.read_running()
+        written = read(self.include)
         try:
             wanted = compose_include(self._cluster, conf, running, written)
         except TooOldError as error:
@@ -274,8 +275,8 @@ class Attachment:
         needed = self._needed()
         if needed.include:
             write(self.include, render_left(read(self.include), self.read_conf()))
-            if needed.programs and self._drops_us():
-                return Needed(include=True, programs=False)
+        if needed.programs and self._drops_us():
+            return Needed(needed.include, programs=False)
         return needed
 
     def _needed(self) -> "Needed":

@@ -7,7 +7,7 @@ import typer
 
 from springtide.cli import output, serving
 from springtide.cli.changing import foresee
-from springtide.cli.check import read_spec, render_checks
+from springtide.cli.check import is_attached, read_spec, render_checks
 from springtide.cli.client import Client, Json
 from springtide.cli.cluster_file import ClusterFile, read
 from springtide.cli.consent import NO_CHANGE, Consent
@@ -54,9 +54,7 @@ def attach(
 
 
 def _refuse_own(spec: "Cluster", path: Path) -> None:
-    from springtide.spec import Slurm
-
-    if not (isinstance(spec.batch, Slurm) and spec.batch.attach):
+    if not is_attached(spec):
         raise Complaint(
             f"{path} describes a cluster with a batch system of its own; use `tide deploy` and "
             "`tide destroy`, or name the slurm.conf of yours: "
@@ -66,17 +64,18 @@ def _refuse_own(spec: "Cluster", path: Path) -> None:
 
 
 def _attach(spec: "Cluster", path: Path, consent: Consent, *, dry_run: bool) -> Exit:
-    from springtide.cli.attached import look_around, required
+    from springtide.cli.attached import look_around, required, will_be_attached
     from springtide.cli.subject import subject
 
     daemon = Client(spec.state)
     status = serving.status_of(daemon)
     serving.refuse_other(status, spec)
-    found = required(subject(spec, path))
+    about = subject(spec, path)
+    found = required(about)
     if dry_run or _is_wrong(found):
         return _end_early(spec, path, found, dry_run)
     news = _have_daemon(daemon, spec, path, status, consent)
-    operation = _operate(daemon)
+    operation = _operate(daemon, quiet=not will_be_attached(about))
     checks, sight = look_around(subject(spec, path))
     output.put("\n".join(render_checks(checks)))
     return _conclude(sight, operation, news, wrong=_is_wrong(checks))
@@ -117,10 +116,13 @@ def _have_daemon(
     return [f"{path} was applied"]
 
 
-def _operate(daemon: Client) -> Json:
-    """Site, programs and include; and the nodes that are always up, once that Slurm knows them."""
+def _operate(daemon: Client, *, quiet: bool) -> Json:
+    """Site, programs and include; and the nodes that are always up, once that Slurm knows them.
+
+    Before, it is bound to end early, of which more is told than its steps do.
+    """
     id = daemon.post("/operations", {"operation": Kind.DEPLOY.value})["operations"][0]["id"]
-    with watching(lambda: [id]) as progress:
+    with watching(lambda: [id], quiet=quiet) as progress:
         operation = follow(daemon, id, progress)
     if operation is None:
         raise Complaint(f"{daemon.layout.state} was removed meanwhile: the cluster is gone")
@@ -129,11 +131,11 @@ def _operate(daemon: Client) -> Json:
 
 def _conclude(sight: "Sight", operation: Json, news: list[str], *, wrong: bool) -> Exit:
     """A deploy that failed only because that Slurm does not know us yet is no failure."""
-    from springtide.cli.attached import is_attached, render_attached, render_waiting
+    from springtide.cli.attached import is_working, render_attached, render_waiting
 
     if wrong:
         return Exit.FAILED
-    if is_attached(sight):
+    if is_working(sight):
         code = report(operation)
         if code is not Exit.FAILED:
             output.put(render_attached(sight, news, operation))

@@ -61,19 +61,27 @@ class Sight:
         """Whether slurmctld runs our programs, however well."""
         return isinstance(self.running, Running) and self.attachment.is_used(self.running)
 
+    @property
+    def needs_programs(self) -> bool:
+        """Whether slurmctld may call our programs; one that does not answer may."""
+        return self.is_loaded or isinstance(self.running, Unavailable)
+
 
 Look = Callable[[Sight], Iterable[Check]]
 
 
 def see(subject: Subject) -> Sight:
+    """Nobody is asked twice: a slurmctld that is away takes its time not to answer."""
     attachment = Attachment(subject.spec)
-    return Sight(
-        subject,
-        attachment,
-        _tried(attachment.read_conf),
-        _tried(attachment.read_running),
-        _tried(attachment.look),
-    )
+    conf, running = _tried(attachment.read_conf), _tried(attachment.read_running)
+    standing: Standing | Unavailable
+    if isinstance(conf, Unavailable):
+        standing = conf
+    elif isinstance(running, Unavailable):
+        standing = running
+    else:
+        standing = _tried(lambda: attachment.look(conf, running))
+    return Sight(subject, attachment, conf, running, standing)
 
 
 def _tried(look: Callable[[], T]) -> T | Unavailable:

@@ -13,8 +13,7 @@ from springtide.cli.attach_checks import see
 from springtide.cli.attach_text import render_leaving
 from springtide.cli.client import Client
 from springtide.cli.consent import NO_CHANGE, Consent
-from springtide.cli.course import follow, report
-from springtide.cli.destroy import LEAVE_S
+from springtide.cli.destroy import end
 from springtide.cli.endings import Complaint, Exit
 from springtide.cli.progress import watching
 from springtide.cli.subject import subject
@@ -79,7 +78,7 @@ def _end_cluster(daemon: Client, spec: Cluster, attachment: Attachment) -> None:
         _suspend(daemon, spec)
     except Unavailable as error:
         output.note(f"tide: {error}; nodes and their jobs end all the same")
-    _destroy(daemon, spec.cluster)
+    end(daemon, spec.cluster)
 
 
 def _suspend(daemon: Client, spec: Cluster) -> None:
@@ -94,18 +93,6 @@ def _suspend(daemon: Client, spec: Cluster) -> None:
         raise Complaint(
             f"{fold(standing.fallen)} cannot be suspended; see `tide nodes`, then run this again"
         )
-
-
-def _destroy(daemon: Client, cluster: str) -> None:
-    body = {"operation": Kind.DESTROY.value, "confirm": cluster}
-    with detached.watched(daemon) as ended:
-        id = daemon.post("/operations", body)["operations"][0]["id"]
-        with watching(lambda: [id]) as progress:
-            operation = follow(daemon, id, progress)
-            if operation is not None and report(operation):
-                raise Complaint("the nodes could not be removed; run this again to go on")
-            progress.now("… the daemon ends")
-            ended(LEAVE_S)
 
 
 # --- what is left ----------------------------------------------------------------------------
@@ -132,7 +119,8 @@ def _render_left(spec: Cluster) -> list[str]:
     attachment = sight.attachment
     again = f"tide attach --remove {option(spec.state)}"
     conf, left = attachment.read_conf(), read(attachment.include)
-    return render_leaving(conf, attachment.include, left, attached.restarting(sight), again)
+    restart = attached.restarting(sight) if sight.needs_programs else []
+    return render_leaving(conf, attachment.include, left, restart, again)
 
 
 def _render_intent(spec: Cluster, attachment: Attachment) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from springtide.batch.slurm_attached import Standing
-from springtide.batch.slurm_existing import Conf
+from springtide.batch.slurm_existing import Conf, Running
 from springtide.batch.slurm_include import RELOADS_ALL, Clash, decide_clashes, lost
 
 
@@ -13,7 +13,20 @@ def render_line(clash: Clash) -> str:
     return clash.line.text if clash.is_all else f"{', '.join(clash.keys)} of `{clash.line.text}`"
 
 
-def render_advice(now: Standing, include: Path, restart: str, again: str) -> list[str]:
+def render_restart(running: Running | None, command: str) -> list[str]:
+    """How to have slurmctld take what has changed; a new one is asked by us to reread its files."""
+    if running is None:
+        return ["start slurmctld, which does not answer:", f"  {command}"]
+    if running.release >= RELOADS_ALL:
+        return []
+    return [
+        "restart slurmctld; jobs go on "
+        f"(no `scontrol reconfigure` before that: {running.version} ends when nodes come or go):",
+        f"  {command}",
+    ]
+
+
+def render_joining(now: Standing, include: Path, restart: Sequence[str], again: str) -> list[str]:
     """What to do until slurmctld runs with us: exactly, and in order."""
     lines: list[str] = []
     if now.conf.ours is None:
@@ -21,16 +34,7 @@ def render_advice(now: Standing, include: Path, restart: str, again: str) -> lis
     if clashes := decide_clashes(now.conf, now.wanted):
         lines.append("take out what the include has now, with what it was if it is a list:")
         lines += [f"  {_place(each)}: {render_line(each)}" for each in clashes]
-    if now.running.release < RELOADS_ALL:
-        lines += [f"restart slurmctld; jobs go on ({_never(now)}):", f"  {restart}"]
-    return [*lines, "then run this again:", f"  {again}"]
-
-
-def _never(now: Standing) -> str:
-    return (
-        f"never `scontrol reconfigure` before that: slurmctld {now.running.version} ends when "
-        "nodes come or go by it"
-    )
+    return [*lines, *restart, "then run this again:", f"  {again}"]
 
 
 def _place(clash: Clash) -> str:
@@ -47,7 +51,9 @@ def _where(conf: Conf) -> str:
     )
 
 
-def render_leaving(conf: Conf, include: Path, left: str, restart: str, again: str) -> list[str]:
+def render_leaving(
+    conf: Conf, include: Path, left: str, restart: Sequence[str], again: str
+) -> list[str]:
     """What to do until nothing of ours is needed any more."""
     lines: list[str] = []
     if conf.ours is not None:
@@ -56,8 +62,4 @@ def render_leaving(conf: Conf, include: Path, left: str, restart: str, again: st
     if back := lost(left, conf):
         lines.append(f"put back into {conf.path} (until then {include} has it):")
         lines += [f"  {line}" for line in back]
-    return [*lines, "restart slurmctld; jobs go on:", f"  {restart}", *_once_more(again)]
-
-
-def _once_more(again: str) -> Sequence[str]:
-    return ("then run this again, which removes the rest:", f"  {again}")
+    return [*lines, *restart, "then run this again, which removes the rest:", f"  {again}"]

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 from springtide.batch.slurm_attached import Standing
+from springtide.batch.slurm_existing import Running
 from springtide.cli import attach_checks, attached_checks, checks, file_checks
 from springtide.cli.attach_checks import Sight, see
-from springtide.cli.attach_text import render_advice
+from springtide.cli.attach_text import render_joining, render_restart
 from springtide.cli.client import Client, Json
 from springtide.cli.subject import Check, Subject, look
 from springtide.cli.whereabouts import option
@@ -40,24 +41,36 @@ def look_around(subject: Subject) -> tuple[list[Check], Sight]:
 
 def _required(subject: Subject, sight: Sight) -> list[Check]:
     found = attached_checks.look(attach_checks.REQUIRED, sight)
-    return [*found, *look((*MACHINE, *FILE), subject)]
+    return list(dict.fromkeys([*found, *look((*MACHINE, *FILE), subject)]))
 
 
-def is_attached(sight: Sight) -> bool:
+def is_working(sight: Sight) -> bool:
     return isinstance(sight.standing, Standing) and sight.standing.is_taken
+
+
+def will_be_attached(subject: Subject) -> bool:
+    """Whether that Slurm knows our nodes, or will as soon as we ask."""
+    now = see(subject).standing
+    if isinstance(now, Unavailable) or now.conf.ours is None:
+        return False
+    return now.is_taken or now.may_reload
 
 
 # --- what is told --------------------------------------------------------------------------
 
 
-def restarting(sight: Sight) -> str:
-    """How the owner restarts slurmctld."""
+def restarting(sight: Sight) -> list[str]:
+    """How the owner restarts slurmctld, where we cannot do with less."""
+    running = None if isinstance(sight.running, Unavailable) else sight.running
+    return render_restart(running, _command(running))
+
+
+def _command(running: Running | None) -> str:
     if SYSTEMD.is_dir():
         return "systemctl restart slurmctld"
-    if isinstance(sight.running, Unavailable):
-        return "stop slurmctld, and start it as it was started"
-    file = sight.running.get("slurmctldpidfile")
-    return f"kill $(cat {file}), and start slurmctld as it was started"
+    if running is None:
+        return "as you start it"
+    return f"kill $(cat {running.get('slurmctldpidfile')}), and start it as it was started"
 
 
 def attaching(sight: Sight) -> str:
@@ -76,7 +89,7 @@ def _advice(sight: Sight) -> list[str]:
     if isinstance(sight.standing, Unavailable):
         return [str(sight.standing)]
     again = attaching(sight)
-    return render_advice(sight.standing, sight.attachment.include, restarting(sight), again)
+    return render_joining(sight.standing, sight.attachment.include, restarting(sight), again)
 
 
 def render_intent(subject: Subject) -> str:

@@ -19,10 +19,9 @@ from springtide.ports import Unavailable
 
 TIMES = ("suspendtime", "suspendtimeout", "resumetimeout")
 OPTIONS = {
-    "cloud_reg_addrs": "addresses of nodes are not learnt",
-    "idle_on_node_suspend": "nodes that went while down stay down",
-    "reboot_from_controller": "RebootProgram runs on nodes, not here",
-    "power_save_interval": "nodes are asked for every 10 s only",
+    "cloud_reg_addrs": ", so addresses of nodes are not learnt",
+    "reboot_from_controller": ", so RebootProgram runs on nodes, not here",
+    "power_save_interval": ", so nodes are asked for every 10 s only",
 }
 """Of SlurmctldParameters, and what happens without them."""
 
@@ -121,16 +120,19 @@ def look_at_parameters(sight: Sight) -> Iterator[Check]:
     running = _loaded(sight)
     if running is None or isinstance(sight.standing, Unavailable):
         return
-    have = {option.partition("=")[0] for option in running.get("slurmctldparameters").split(",")}
-    always = {"cloud_reg_addrs"} if running.release >= (23, 11) else set()
-    theirs = set() if "RebootProgram=" in sight.standing.wanted else {"reboot_from_controller"}
-    missing = [option for option in OPTIONS if option not in have | always | theirs]
-    for option in missing:
-        text = f"{option} is missing, so {OPTIONS[option]}"
+    settings = [pair for line in parse_lines(sight.standing.wanted) for pair in line.settings]
+    wanted = _options(dict(settings).get("slurmctldparameters", ""))
+    missing = wanted - _options(running.get("slurmctldparameters"))
+    for option in sorted(missing):
+        text = f"{option} is missing{OPTIONS.get(option, '')}"
         todo = _overruled(sight, "slurmctldparameters")
         yield Check("SlurmctldParameters", False, text, todo)
     if not missing:
         yield Check("SlurmctldParameters", True, "has what we need")
+
+
+def _options(text: str) -> set[str]:
+    return {option.partition("=")[0] for option in text.split(",") if option}
 
 
 def look_at_private_data(sight: Sight) -> Iterator[Check]:

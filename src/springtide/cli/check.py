@@ -52,7 +52,12 @@ def _look(spec: "Cluster", path: Path) -> "list[Check]":
     from springtide.cli.subject import Check, look, subject
 
     first = Check("file", True, f"{path} describes cluster {spec.cluster}")
-    return [first, *look(ALL, subject(spec, path))]
+    about = subject(spec, path)
+    if not is_attached(spec):
+        return [first, *look(ALL, about)]
+    from springtide.cli.attached import look_around
+
+    return [first, *look_around(about)[0]]
 
 
 def _put(checks: "list[Check]", json: bool) -> NoReturn:
@@ -69,6 +74,13 @@ def _put_json(checks: "list[Check]") -> None:
 
 def _well(checks: "list[Check]") -> bool:
     return all(each.ok is not False for each in checks)
+
+
+def is_attached(spec: "Cluster") -> bool:
+    """Whether it has no batch system of its own."""
+    from springtide.spec import Slurm
+
+    return isinstance(spec.batch, Slurm) and spec.batch.attach is not None
 
 
 def read_spec(path: Path) -> "Cluster":

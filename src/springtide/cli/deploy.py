@@ -8,12 +8,12 @@ import typer
 
 from springtide.cli import output, serving
 from springtide.cli.changing import foresee
-from springtide.cli.check import read_spec
+from springtide.cli.check import is_attached, read_spec
 from springtide.cli.client import Client, Json
 from springtide.cli.cluster_file import ClusterFile, read
 from springtide.cli.consent import NO_CHANGE, Consent
 from springtide.cli.course import conclude, worst
-from springtide.cli.endings import Exit
+from springtide.cli.endings import Complaint, Exit
 from springtide.cli.foresight import ask, render_plan
 from springtide.cli.parameters import DryRun, Yes, YesReally
 from springtide.cli.place import Choice, ClusterOption, FileArgument, StateOption, spec_file
@@ -39,6 +39,7 @@ def deploy(
     """
     path = spec_file(file, Choice(cluster, state))
     spec = read_spec(path)
+    _refuse_attached(spec, path)
     daemon = Client(spec.state)
     before = serving.status_of(daemon)
     serving.refuse_other(before, spec)
@@ -47,6 +48,14 @@ def deploy(
         output.note(NO_CHANGE)
     else:
         raise typer.Exit(_deploy(daemon, spec, path, before, Consent(yes, yes_really)))
+
+
+def _refuse_attached(spec: "Cluster", path: Path) -> None:
+    if is_attached(spec):
+        raise Complaint(
+            f"{path} describes nodes for a Slurm that is there already; use `tide attach {path}`",
+            Exit.WRONG,
+        )
 
 
 def _render_plan(daemon: Client, spec: "Cluster", path: Path, status: Json | None) -> str:

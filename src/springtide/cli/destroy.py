@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import typer
 
 from springtide.cli import detached, output
-from springtide.cli.check import read_spec
+from springtide.cli.check import is_attached, read_spec
 from springtide.cli.client import Away, Client, Json
 from springtide.cli.consent import NO_CHANGE, Consent
 from springtide.cli.course import follow, report
@@ -44,6 +44,7 @@ def destroy(
     Its nodes, its batch system, its site, its state directory.
     """
     daemon = client(Choice(cluster, state))
+    _leave(daemon, Consent(yes, yes_really), dry_run=dry_run)
     doomed = _look(daemon)
     if dry_run:
         output.put(render_plan(doomed.plan))
@@ -59,8 +60,20 @@ def destroy(
     from springtide.cli import controlled
 
     with controlled.leaving(daemon.layout):
-        _operate(daemon, doomed)
+        end(daemon, doomed.cluster)
+        _refuse_remains(daemon.layout)
     output.put(f"cluster {doomed.cluster} is gone: {render_left(daemon.layout)}")
+
+
+def _leave(daemon: Client, consent: Consent, *, dry_run: bool) -> None:
+    """A cluster in a Slurm that is not its own leaves that; then there is nothing else to do."""
+    if not daemon.stored_spec.exists():
+        return
+    spec = read_spec(daemon.stored_spec)
+    if is_attached(spec):
+        from springtide.cli.attach_remove import remove_attached
+
+        raise typer.Exit(remove_attached(spec, consent, dry_run=dry_run))
 
 
 def _look(daemon: Client) -> Doomed:
@@ -76,8 +89,9 @@ def _look(daemon: Client) -> Doomed:
     return Doomed(spec.cluster, spec.protected, plan, served=False)
 
 
-def _operate(daemon: Client, doomed: Doomed) -> None:
-    body = {"operation": Kind.DESTROY.value, "confirm": doomed.cluster}
+def end(daemon: Client, cluster: str) -> None:
+    """All nodes, then the batch system and the site, then the daemon."""
+    body = {"operation": Kind.DESTROY.value, "confirm": cluster}
     with detached.watched(daemon) as ended:
         id = daemon.post("/operations", body)["operations"][0]["id"]
         with watching(lambda: [id]) as progress:
@@ -86,9 +100,12 @@ def _operate(daemon: Client, doomed: Doomed) -> None:
                 raise typer.Exit(code)
             progress.now("… the daemon ends")
             ended(LEAVE_S)
-    if daemon.layout.is_ours:
+
+
+def _refuse_remains(layout: Layout) -> None:
+    if layout.is_ours:
         raise Complaint(
-            f"all nodes are gone, but {daemon.layout.state} is still there; see the log in it, "
+            f"all nodes are gone, but {layout.state} is still there; see the log in it, "
             "and remove it by hand",
             Exit.PARTLY,
         )

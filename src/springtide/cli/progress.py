@@ -30,13 +30,14 @@ SHARE = 5
 class Progress:
     """What is going on, on stderr."""
 
-    def __init__(self) -> None:
-        self._live = sys.stderr.isatty()
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._live = sys.stderr.isatty() and not quiet
         self._now = ""
 
     def now(self, text: str) -> None:
         """What is being waited for; the next one takes its place."""
-        if text == self._now:
+        if text == self._now or self._quiet:
             return
         self._now = text
         if self._live:
@@ -46,6 +47,8 @@ class Progress:
 
     def past(self, text: str) -> None:
         """Something that stays."""
+        if self._quiet:
+            return
         if self._live:
             self._overwrite("")
         output.note(text)
@@ -65,9 +68,9 @@ class Progress:
 
 
 @contextmanager
-def watching(ids: Callable[[], Iterable[int]]) -> Iterator[Progress]:
+def watching(ids: Callable[[], Iterable[int]], *, quiet: bool = False) -> Iterator[Progress]:
     """A place to show progress. Ctrl-C ends the watching, not the work, and says so."""
-    progress = Progress()
+    progress = Progress(quiet=quiet)
     try:
         yield progress
     except KeyboardInterrupt:

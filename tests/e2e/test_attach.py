@@ -1,0 +1,241 @@
+"""Elastic nodes for a Slurm that is there without us, and that stays somebody else's."""
+
+import os
+import re
+import stat
+from pathlib import Path
+
+import pytest
+
+from springtide.cli.endings import Exit
+from tests.e2e.existing import Done, Existing, existing
+from tests.e2e.real import until
+
+pytestmark = pytest.mark.real
+
+SPEC = """
+cluster: brown
+batch:
+  attach: ROOT/etc/slurm.conf
+  munge_key: ROOT/key/munge.key
+  prolog: ROOT/etc/prolog
+provider: {kind: containers, mounts: [SHARED]}
+groups: {general: {nodes: "c-[1-4]"}}
+timing: {idle: 2s}
+"""
+WAIT = "until [ -e SHARED/GO ]; do sleep 0.1; done; hostname"
+
+
+def do_as_told(site: Existing, said: str) -> None:
+    """Edit slurm.conf as its owner would who follows the text to the letter."""
+    lines = site.conf.read_text().splitlines()
+    numbers = re.findall(rf"  {site.conf}, line (\d+): ", said)
+    for number in map(int, numbers):
+        lines[number - 1] = f"# {lines[number - 1]}"
+    line = re.search(r"add to .*, as its last line:\n  (include .*)", said)
+    assert line is not None
+    site.conf.write_text("\n".join([*lines, line[1]]) + "\n")
+
+
+def advice(done: Done) -> str:
+    """What follows the checks."""
+    return done.stdout.partition("\n\n")[2]
+
+
+def waiting_job(site: Existing, sign: str, *options: str) -> str:
+    script = WAIT.replace("SHARED", str(site.shared)).replace("GO", sign)
+    return site.sbatch(script, *options)
+
+
+@pytest.mark.timeout(180)
+def test_a_slurm_gets_elastic_nodes_and_is_left_as_it_was() -> None:
+    with existing(SPEC, 17037) as site:
+        before = site.conf.read_bytes()
+        running = waiting_job(site, "first", "-p", "old")
+        queued = site.sbatch("hostname", "-p", "old")
+        until(lambda: site.job(running)["JobState"] == "RUNNING")
+        started = site.job(running)["StartTime"]
+
+        dry = site.attach("--dry-run")
+        assert dry.returncode == Exit.DONE, dry.stdout
+        assert f"include {site.state}/conf/springtide.conf" in dry.stdout
+        assert not site.state.exists()
+
+        told = site.attach()
+        assert told.returncode == Exit.PARTLY, told.stdout + told.stderr
+        assert told.stderr == ""
+        assert site.conf.read_bytes() == before
+        include = (site.state / "conf" / "springtide.conf").read_text()
+        assert advice(site.attach()) == advice(told)
+        assert (site.state / "conf" / "springtide.conf").read_text() == include
+
+        do_as_told(site, told.stdout)
+        site.restart_slurmctld()
+        done = site.attach()
+        assert done.returncode == Exit.DONE, done.stdout + done.stderr
+        assert "slurmctld runs with our nodes" in done.stdout
+        again = site.attach()
+        assert "nothing had to be changed" in again.stdout
+        assert again.returncode == Exit.DONE
+        assert site.tide("check", str(site.file)).returncode == Exit.DONE
+
+        cloud = site.sbatch("srun hostname", "-p", "main", "-N2")
+        site.finished(cloud)
+        assert site.output(cloud) == ["c-1", "c-2"]
+        assert cloud in site.prologs()
+        assert site.job(running)["StartTime"] == started
+        assert site.job(queued)["JobState"] == "PENDING"
+        (site.shared / "first").touch()
+        site.finished(running)
+        site.finished(queued)
+        site.all_off("c-[1-4]")
+        assert site.node("static1")["State"] == "IDLE"
+        assert not [event for event in site.events() if event["node"] == "static1"]
+
+        leave(site, before)
+
+
+def leave(site: Existing, before: bytes) -> None:
+    """First while a job runs, then with its end; then once more when slurm.conf is as it was."""
+    busy = waiting_job(site, "second", "-p", "main")
+    until(lambda: site.job(busy)["JobState"] == "RUNNING")
+    refused = site.attach("--remove")
+    assert refused.returncode == Exit.FAILED
+    assert f"{busy} of root" in refused.stderr
+    (site.shared / "second").touch()
+    left = site.attach("--remove", "--yes")
+    assert left.returncode == Exit.PARTLY, left.stdout + left.stderr
+    assert site.job(busy)["JobState"] == "COMPLETED"
+    assert not site.state.joinpath("record.db").exists()
+    between = site.sbatch("hostname", "-p", "old")
+    site.finished(between)
+    assert between in site.prologs()
+
+    assert f"include {site.state}/conf/springtide.conf" in left.stdout
+    assert f"PrologSlurmctld={site.root}/etc/prolog" in left.stdout
+    site.restart_slurmctld()  # the line is still there, and it starts
+    assert site.attach("--remove").returncode == Exit.PARTLY
+    site.conf.write_bytes(before)
+    site.restart_slurmctld()
+    gone = site.attach("--remove")
+    assert gone.returncode == Exit.DONE, gone.stdout + gone.stderr
+    assert not site.state.exists()
+    after = site.sbatch("hostname", "-p", "old")
+    site.finished(after)
+    assert after in site.prologs()
+    assert site.slurm("sinfo", "-h", "-o", "%N %P").strip() == "static1 old*"
+
+
+MINIMUM = SPEC.replace('"c-[1-4]"', '"c-[1-4]", min: 1').replace("2s", "1h")
+
+
+@pytest.mark.timeout(180)
+def test_an_attached_cluster_follows_its_file_and_says_what_is_wrong() -> None:
+    with existing(MINIMUM, 17041) as site:
+        do_as_told(site, site.attach().stdout)
+        site.restart_slurmctld()
+        assert site.attach().returncode == Exit.DONE
+        assert site.states("c-1") == {"ready"}
+        assert site.states("c-[2-4]") == {"off"}
+
+        # What slurmctld can reread it is asked to reread.
+        booted = shown(site, "BOOT_TIME")
+        site.rewrite(MINIMUM.replace("1h", "30m"))
+        changed = site.attach()
+        assert changed.returncode == Exit.DONE, changed.stdout + changed.stderr
+        assert shown(site, "BOOT_TIME") == booted
+        assert "SuspendTime=1800" in site.slurm("scontrol", "show", "partition", "main")
+
+        # More nodes need a restart, which is not ours to do; those that are there go on.
+        site.rewrite(MINIMUM.replace("1h", "30m").replace("c-[1-4]", "c-[1-6]"))
+        waits = site.attach()
+        assert waits.returncode == Exit.PARTLY, waits.stdout + waits.stderr
+        assert "restart slurmctld" in waits.stdout
+        assert shown(site, "BOOT_TIME") == booted
+        site.restart_slurmctld()
+        assert site.attach().returncode == Exit.DONE
+        sixth = site.sbatch("hostname", "-p", "main", "-w", "c-6")
+        site.finished(sixth)
+        assert site.output(sixth) == ["c-6"]
+
+        find_what_is_wrong(site)
+
+        assert site.tide("deploy", str(site.file)).returncode == Exit.WRONG
+        site.conf.write_text(re.sub("include .*", "", site.conf.read_text()))
+        assert site.tide("destroy", "--yes").returncode == Exit.PARTLY
+        site.restart_slurmctld()
+        assert site.tide("destroy", "--yes").returncode == Exit.DONE
+        assert not site.state.exists()
+
+
+def find_what_is_wrong(site: Existing) -> None:
+    """With what slurmctld runs with."""
+    program = site.state / "bin" / "hook"
+    program.chmod(program.stat().st_mode | stat.S_IWGRP)
+    assert "✗ Slurm's programs" in wrong(site, "check", str(site.file))
+    program.chmod(0o755)
+
+    good = site.conf.read_text()
+    site.conf.write_text(f"{good}TreeWidth=2\n")
+    site.restart_slurmctld()
+    said = wrong(site, "attach", str(site.file))
+    assert "✗ TreeWidth: 2 for 7 nodes" in said
+    assert f"take TreeWidth=2 out of {site.conf}" in said
+    site.conf.write_text(good)
+    site.restart_slurmctld()
+    assert site.attach().returncode == Exit.DONE
+
+
+def shown(site: Existing, key: str) -> str:
+    lines = site.slurm("scontrol", "show", "config").splitlines()
+    return next(line.partition("=")[2].strip() for line in lines if line.startswith(key))
+
+
+def wrong(site: Existing, *command: str) -> str:
+    done = site.tide(*command)
+    assert done.returncode == Exit.FAILED, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.timeout(120)
+def test_what_would_not_work_is_found_before_anything_is_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with existing(SPEC, 17045) as site:
+        before = site.conf.read_bytes()
+
+        def found(spec: str) -> str:
+            site.rewrite(spec)
+            said = wrong(site, "attach", str(site.file))
+            assert not site.state.exists()
+            return said
+
+        other = site.root / "key" / "other.key"
+        site.make_key(other)
+        assert "✗ munge: " in found(SPEC.replace("munge.key", "other.key"))
+        assert "✗ names of nodes: static1" in found(SPEC.replace("c-[1-4]", "static[1-4]"))
+        assert "✗ names of partitions: partition old" in found(
+            f"{SPEC}partitions: {{old: {{groups: [general]}}}}\n"
+        )
+        assert "✗ SlurmUser: slurmctld runs as slurm" in found(
+            SPEC.replace("batch:", "batch:\n  user: munge")
+        )
+        unchained = found(SPEC.replace("  prolog: ROOT/etc/prolog\n", ""))
+        assert f"set `batch: {{prolog: {site.root}/etc/prolog}}`" in unchained
+        site.conf.write_bytes(before + b"ResumeProgram=/usr/sbin/wake\n")
+        assert "✗ their programs: ResumeProgram is /usr/sbin/wake" in found(SPEC)
+        site.conf.write_bytes(before)
+        with monkeypatch.context() as patch:
+            patch.setenv("PATH", f"{old_slurm(site)}:{os.environ['PATH']}")
+            assert "✗ Slurm's version: Slurm 20.11 is too old" in found(SPEC)
+        site.stop("slurmctld")
+        assert "✗ slurmctld: " in found(SPEC)
+
+
+def old_slurm(site: Existing) -> Path:
+    """Where to find an scontrol whose slurmctld claims to be old."""
+    program = site.root / "bin" / "scontrol"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\n/usr/bin/scontrol "$@" | sed "s/ = 22.05.8/ = 20.11.4/"\n')
+    program.chmod(0o755)
+    return program.parent
