@@ -188,26 +188,39 @@ def test_a_cluster_beside_it_is_not_touched(real: RealCluster) -> None:
 def test_it_is_turned_on_and_off_under_running_jobs_and_destroyed() -> None:
     with cluster(spec("oc", PLAIN)) as real:
         munged = processes(real)["munged"]
-        first = real.sbatch("srun sleep 5")
+        first = _held(real, "first", "-N2")
         queued = real.sbatch("hostname", f"--dependency=afterok:{first}")
         until(lambda: real.job(first)["JobState"] == "RUNNING")
         rewrite(real, spec("oc"))
-        assert real.job(first)["JobState"] == "RUNNING"
+        _let_go(real, "first")
+        real.finished(first)
         real.finished(queued)
+        assert real.output(first) == ["oc-1", "oc-2"]
         in_the_account(real, first)
         in_the_account(real, queued)
 
-        during = real.sbatch("srun sleep 3")
+        during = _held(real, "during")
         until(lambda: real.job(during)["JobState"] == "RUNNING")
         rewrite(real, spec("oc", PLAIN))
         assert processes(real).keys() == {"munged", "slurmctld"}
         assert "accounting storage is disabled" in real.try_slurm("sacct").stderr
+        _let_go(real, "during")
         real.finished(during)
 
         rewrite(real, spec("oc"))
         assert accounted(real, first, "state") == ["COMPLETED"]
         assert processes(real)["munged"] == munged
         _destroy(real)
+
+
+def _held(real: RealCluster, name: str, *options: str) -> str:
+    """A job whose step runs until it is let go; then it starts another."""
+    wait = f"until [ -e {real.shared}/{name} ]; do sleep 0.1; done"
+    return real.sbatch(f"srun sh -c '{wait}' && srun hostname", *options)
+
+
+def _let_go(real: RealCluster, name: str) -> None:
+    (real.shared / name).touch()
 
 
 def _destroy(real: RealCluster) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import pwd
 import shutil
 import signal
 import socket
@@ -145,6 +146,14 @@ async def test_a_directory_that_cannot_be_written_is_told(lone: Lone) -> None:
     ):
         await lone.reload()
     assert "mariadbd started" in await lone.reload()
+
+
+async def test_a_directory_that_the_database_cannot_enter_is_told(lone: Lone) -> None:
+    slurm = pwd.getpwnam("slurm")
+    os.chown(lone.home, slurm.pw_uid, slurm.pw_gid)
+    lone.home.chmod(0o700)
+    with pytest.raises(Unavailable, match=f"user mysql may not enter {lone.home}"):
+        await lone.reload()
 
 
 async def test_a_full_disk_is_told_and_leaves_no_half_of_a_database(lone: Lone) -> None:

@@ -19,7 +19,14 @@ from springtide.batch.slurm_database import (
     render_grants,
     render_mariadb,
 )
-from springtide.batch.slurm_place import check_installed, check_port, directory, is_free, write
+from springtide.batch.slurm_place import (
+    check_installed,
+    check_port,
+    check_reachable,
+    directory,
+    is_free,
+    write,
+)
 from springtide.batch.slurm_service import Service, read
 from springtide.layout import Layout
 from springtide.ports import Unavailable
@@ -88,6 +95,7 @@ class Accounting:
             return
         for program in PROGRAMS:
             check_installed(program)
+        check_reachable(self._layout.state, DATABASE_USER)
         directory(self._layout.accounting, "root", 0o755)
         directory(self._layout.database, DATABASE_USER, 0o711)
 
