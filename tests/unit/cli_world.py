@@ -120,7 +120,9 @@ class World:
         found: list[Any] = json.loads(self.run("operations", "--json").out)["operations"]
         return found
 
-    def answered(self, answer: bytes, *arguments: str) -> tuple[int, str]:
+    def answered(
+        self, answer: bytes, *arguments: str, meanwhile: Callable[[], object] = int
+    ) -> tuple[int, str]:
         """The command at a terminal, with this answer to its question."""
         ours, theirs = pty.openpty()
         with open(ours, "rb+", buffering=0) as keyboard:  # noqa: PTH123 - a descriptor
@@ -132,6 +134,7 @@ class World:
             )
             os.close(theirs)
             said = _until(keyboard, b" to ")
+            meanwhile()
             keyboard.write(answer)
             said += _rest(keyboard)
             return process.wait(LIMIT_S), said.decode()
@@ -197,6 +200,7 @@ class World:
         self.batch.on_resume.append(lambda nodes, jobs: self._hook("resume", nodes))
         self.batch.on_suspend.append(lambda nodes: self._hook("suspend", nodes))
         self.batch.on_resume_fail.append(lambda nodes: self._hook("resume-fail", nodes))
+        self.batch.on_reboot.append(lambda nodes: self._hook("reboot", nodes))
         provider = FakeProvider(self.cloud)
         parts = Parts(
             spec=self.spec,

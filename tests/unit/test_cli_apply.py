@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from springtide.cli.endings import Exit
+from springtide.spec import parse
 from tests.unit.cli_world import SPEC, World, run, served
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
@@ -74,6 +75,24 @@ def test_one_need_not_wait(world: World) -> None:
     done = world.run("apply", "--yes", "--no-wait")
     id = world.operations()[0]["id"]
     assert done.out == f"operation {id}: enlarge c1; see `tide operations {id}`\n"
+
+
+def cut_off(world: World) -> None:
+    """The daemon took the file and was killed before anything followed from it."""
+    least(world, 2)
+    wanted = parse(world.file.read_text(), str(world.file))
+    world.call(lambda: world.daemon.parts.adopt(wanted))
+
+
+@pytest.mark.parametrize("words", [["apply"], ["resize", "general=2"]])
+def test_an_apply_that_was_cut_off_is_gone_on_with(world: World, words: list[str]) -> None:
+    cut_off(world)
+    assert "not applied to its end: run `tide apply`" in world.run("status").out
+    done = world.run(*words, "--yes")
+    assert done.code == 0, done.err
+    assert "a former apply was cut off before its end; this one goes on with it" in done.err
+    assert world.states("c1", "c2") == ["ready", "ready"]
+    assert "run `tide apply`" not in world.run("status").out
 
 
 @pytest.mark.parametrize(

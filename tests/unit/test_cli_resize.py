@@ -1,12 +1,17 @@
 """`tide resize`: another number in the cluster file, and the cluster follows."""
 
+import json
 import os
 from collections.abc import Iterator
 
 import pytest
 
+from springtide.cli.changing import foresee
+from springtide.cli.client import Client, Refused
+from springtide.cli.cluster_file import rewritten
 from springtide.cli.endings import Exit
-from tests.unit.cli_world import SPEC, World, run, served
+from springtide.cli.resize import rewrite
+from tests.unit.cli_world import LIMIT_S, SPEC, World, run, served, wait_until
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 
@@ -59,6 +64,18 @@ def test_a_no_leaves_the_file_alone(world: World) -> None:
     assert (code, "type yes to apply this to cluster sim" in said) == (Exit.FAILED, True)
     assert written(world) == before
     assert "nobody can be asked here: say --yes" in world.run("resize", "general=1").err
+
+
+def test_a_file_that_somebody_changes_before_the_yes_is_left_alone(world: World) -> None:
+    code, said = world.answered(
+        b"yes\n",
+        "resize",
+        "general=1",
+        meanwhile=lambda: world.file.write_text(f"# mine\n{SPEC}"),
+    )
+    assert (code, "was changed meanwhile and is left alone" in said) == (Exit.FAILED, True)
+    assert world.file.read_text() == f"# mine\n{SPEC}"
+    assert len(world.operations()) == 1
 
 
 def test_a_file_that_differs_from_what_is_served_must_be_applied_first(world: World) -> None:
@@ -140,3 +157,90 @@ def test_without_a_person_s_file_the_stored_copy_is_changed() -> None:
         assert "min: 1" in world.layout.stored_spec.read_text()
         assert world.file.read_text() == SPEC
         assert world.states("c1") == ["ready"]
+
+
+# --- fewer nodes -----------------------------------------------------------------------------
+
+
+UP = SPEC.replace('nodes: "c[1-4]"', 'nodes: "c[1-4]", min: 3')
+TWO = UP.replace("  bare:", '  big: {nodes: "d[1-2]"}\n  bare:')
+
+
+def busy(world: World, seconds: float) -> None:
+    """A job on the first node."""
+    world.submit(1, seconds)
+    wait_until(lambda: bool(world.rows()["c1"]["batch"]["busy"]))
+
+
+def test_the_highest_numbered_leave() -> None:
+    with served(UP) as world:
+        done = world.run("resize", "general=1", "--yes")
+        assert done.code == 0, done.err
+        assert "plan       shrink\nnodes      2: c[2-3]\n" in done.err
+        assert "✓ drain, wait drained" in done.err
+        assert world.states("c1", "c2", "c3") == ["ready", "off", "off"]
+        assert "min: 1}  # the cheap ones" in world.file.read_text()
+
+
+def test_jobs_end_before_their_nodes_leave() -> None:
+    with served(UP) as world:
+        busy(world, seconds=1.0)
+        done = world.run("resize", "general=0", "--yes")
+        assert done.code == 0, done.err
+        assert "1 waited for: 1 on c1" in done.err
+        assert (len(world.batch.finished), world.states("c1")) == (1, ["off"])
+
+
+def test_jobs_that_do_not_end_in_time_keep_the_nodes_and_it_is_said() -> None:
+    with served(UP.replace("start: 20s", "drain: 1s, start: 20s")) as world:
+        busy(world, seconds=10 * LIMIT_S)
+        done = world.run("resize", "general=0", "--yes")
+        assert done.code == Exit.FAILED
+        assert "✗ drain, wait drained: c1: its jobs did not end within 1 s" in done.err
+        assert "nodes that stayed leave when they are idle" in done.err
+        assert world.states("c1", "c2", "c3") == ["ready"] * 3
+        assert world.batch.killed_jobs == {}
+
+
+def test_one_group_shrinks_while_another_grows() -> None:
+    with served(TWO) as world:
+        done = world.run("resize", "general=1", "big=1", "--yes")
+        assert done.code == 0, done.err
+        lines = done.err.splitlines()
+        assert {"shrink: ✓ delete instances", "enlarge: ✓ create instances"} <= set(lines)
+        assert world.states("c1", "c2", "c3", "d1", "d2") == ["ready", "off", "off", "ready", "off"]
+
+
+@pytest.mark.accepts("A23")
+def test_a_protected_cluster_shrinks_only_by_its_name() -> None:
+    with served(UP + "protected: true\n") as world:
+        before = written(world)
+        done = world.run("resize", "general=1", "--yes")
+        assert done.code == Exit.WRONG
+        assert "sim is protected; nobody can be asked here: say --yes-really sim" in done.err
+        assert world.run("resize", "general=1", "--yes-really", "other").code == Exit.WRONG
+        code, said = world.answered(b"yes\n", "resize", "general=1")
+        assert (code, "sim is protected; type sim to apply this" in said) == (Exit.FAILED, True)
+        assert (written(world), world.states("c2", "c3")) == (before, ["ready", "ready"])
+        assert world.run("resize", "general=1", "--yes-really", "sim").code == 0
+        assert world.states("c1", "c2", "c3") == ["ready", "off", "off"]
+
+
+def test_what_the_daemon_refuses_after_all_is_put_back() -> None:
+    """Somebody protects the cluster between the question and the answer."""
+    with served(UP) as world:
+        before = world.file.read_text()
+        protected = world.spec.but(protected=True)
+        status = json.loads(world.run("status", "--json").out)
+
+        async def protect() -> None:
+            world.daemon.parts.spec = protected
+
+        world.call(protect)
+        daemon = Client(world.layout.state)
+        kept, after = rewrite(daemon, status, ["general=1"])
+        change = foresee(daemon, {**status, "cluster": "other"}, after)
+        with pytest.raises(Refused, match="sim is protected"), rewritten(kept, after.text):
+            change.apply()
+        assert world.file.read_text() == before
+        assert world.states("c2") == ["ready"]

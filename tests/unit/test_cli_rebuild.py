@@ -1,0 +1,286 @@
+"""`tide rebuild` and `tide update`: what nodes run becomes what the file wants, and is seen so."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from springtide.cli.course import render_done
+from springtide.cli.endings import Exit
+from springtide.cli.images import render_images
+from springtide.cli.rebuild_jobs import decide_rebuilt
+from springtide.model import PLANS, Kind
+from tests.unit.cli_world import LIMIT_S, SPEC, World, run, served, wait_until
+
+UP = SPEC.replace('nodes: "c[1-4]"', 'nodes: "c[1-4]", min: 3, image: host')
+NOW = 1_000_000.0
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """Three nodes are up, with the image that the file wanted when they started."""
+    with served(UP) as world:
+        yield world
+
+
+def bump(world: World) -> None:
+    """The file wants another image."""
+    world.file.write_text(world.file.read_text().replace("image: host", "image: new"))
+    done = world.run("apply", "--yes")
+    assert done.code == 0, done.err
+
+
+def images(world: World) -> dict[str, str]:
+    """What runs where, if anything does."""
+    rows = world.rows()
+    return {n: i["image"] for n in ("c1", "c2", "c3") for i in rows[n]["instances"]}
+
+
+# --- rebuild -------------------------------------------------------------------------------
+
+
+@pytest.mark.accepts("A11")
+def test_the_second_rebuild_rebuilds_nothing(world: World) -> None:
+    bump(world)
+    first = world.run("rebuild", "--yes")
+    assert first.code == 0, first.err
+    assert "c[1-3]: image host instead of new" in first.err
+    assert set(images(world).values()) == {"new"}
+    before = world.operations()
+    second = world.run("rebuild", "--yes")
+    assert (second.code, second.err) == (0, "")
+    assert second.out == "all nodes run what the file wants: nothing was changed\n"
+    assert world.operations() == before
+
+
+def test_nodes_are_rebuilt_in_batches_and_it_is_told_how_far_it_is(world: World) -> None:
+    bump(world)
+    done = world.run("rebuild", "--batch", "1", "--pause", "0.1s", "--yes")
+    assert done.code == 0, done.err
+    told = [line for line in done.err.splitlines() if line.startswith("✓")]
+    assert [line.partition(" (")[2] for line in told] == ["1 of 3)", "2 of 3)", "3 of 3)"]
+    assert set(images(world).values()) == {"new"}
+    assert world.operations()[0]["options"] == {"via": "reboot", "batch": 1, "pause": 0.1}
+
+
+@pytest.mark.parametrize("how", [[], ["--via", "reboot"], ["--direct"]])
+def test_only_named_nodes_are_rebuilt(world: World, how: list[str]) -> None:
+    bump(world)
+    assert world.run("rebuild", "c2", *how, "--yes").code == 0
+    assert images(world) == {"c1": "host", "c2": "new", "c3": "host"}
+
+
+def test_a_node_can_be_given_an_image_of_its_own(world: World) -> None:
+    assert world.run("rebuild", "c3", "--image", "new", "--yes").code == 0
+    assert images(world) == {"c1": "host", "c2": "host", "c3": "new"}
+    again = world.run("rebuild", "c3", "--image", "new", "--yes")
+    assert again.out == "all nodes run image new: nothing was changed\n"
+
+
+def test_it_asks_and_a_dry_run_only_shows(world: World) -> None:
+    bump(world)
+    before = world.operations()
+    done = world.run("rebuild", "--dry-run")
+    assert (done.code, done.err) == (0, "nothing was changed\n")
+    assert "c[1-3]: image host instead of new" in done.out
+    assert "nobody can be asked here: say --yes" in world.run("rebuild").err
+    code, said = world.answered(b"no\n", "rebuild", "c1")
+    assert (code, "type yes to rebuild c1" in said) == (Exit.FAILED, True)
+    assert world.operations() == before
+
+
+def test_jobs_are_named_before_and_waited_for(world: World) -> None:
+    bump(world)
+    world.submit(1, seconds=1.5)
+    wait_until(lambda: world.rows()["c1"]["batch"]["busy"])
+    done = world.run("rebuild", "c1", "--yes")
+    assert (done.code, images(world)["c1"]) == (0, "new")
+    assert "1 waited for: 1 on c1" in done.err
+    assert len(world.batch.finished) == 1
+
+
+def test_jobs_that_do_not_end_keep_their_nodes(world: World) -> None:
+    bump(world)
+    world.submit(1, seconds=10 * LIMIT_S)
+    wait_until(lambda: world.rows()["c1"]["batch"]["busy"])
+    done = world.run("rebuild", "--deadline", "0.5s", "--yes")
+    assert done.code == Exit.PARTLY
+    assert "c1: its jobs did not end within" in done.err
+    assert images(world) == {"c1": "host", "c2": "new", "c3": "new"}
+
+
+def test_one_need_not_wait(world: World) -> None:
+    bump(world)
+    done = world.run("rebuild", "--yes", "--no-wait")
+    assert (done.code, "see `tide operations" in done.out) == (0, True)
+    wait_until(lambda: images(world) == dict.fromkeys(("c1", "c2", "c3"), "new"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["--image", "new"],
+            "--image needs a HOSTLIST; for all nodes set the image of",
+        ),
+        (["c1", "--image", "gone"], "there is no image gone; the cluster file has host, new"),
+        (["--via", "magic"], "--via is reboot or jobs, not 'magic'"),
+        (["--via", "jobs", "--direct"], "give --via or --direct, not both"),
+        (["--command", "true"], "--command is for --via jobs"),
+        (["c1", "--via", "jobs", "--image", "new"], "leave out --image"),
+        (["--via", "jobs", "--batch", "2"], "leave out --batch, --pause and --deadline"),
+        (["--batch", "few"], "--batch is a whole number from 0, not 'few'"),
+        (["--pause", "soon"], "'soon' is no time"),
+        (["--deadline", "-1"], "'-1' is no time"),
+        (["x9"], "unknown node x9"),
+        ([""], "empty host list"),
+        (["metal1"], "never created, deleted or suspended"),
+        (["--partition", "gone"], "there is no partition 'gone'; known are main"),
+        (["c1,x9", "--partition", "main"], "x9 is not in partition main"),
+    ],
+)
+def test_wrong_usage_is_told(shared: World, words: list[str], said: str) -> None:
+    done = shared.run("rebuild", *words, "--yes")
+    assert done.code == Exit.WRONG
+    assert said in done.err
+    assert len(shared.operations()) == 1
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[World]:
+    """For commands that change nothing."""
+    with served(UP) as world:
+        yield world
+
+
+def test_nobody_in_service_is_nothing_to_do(shared: World) -> None:
+    done = shared.run("rebuild", "c4", "--force", "--yes")
+    assert (done.code, done.out) == (0, "none of these nodes is in service: nothing was changed\n")
+    done = shared.run("update", "c4", "--yes")
+    assert (done.code, done.out) == (0, "no such node is in service: nothing was changed\n")
+
+
+@pytest.mark.parametrize("command", ["rebuild", "update"])
+def test_no_daemon_is_exit_code_4(command: str) -> None:
+    assert run("--state", "/nowhere", command).code == Exit.AWAY
+
+
+# --- by jobs -------------------------------------------------------------------------------
+
+
+def test_jobs_rebuild_their_nodes_and_are_watched(world: World) -> None:
+    bump(world)
+    done = world.run("rebuild", "c[1-2]", "--via", "jobs", "--yes")
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[-1] == "c[1-2]: rebuilt"
+    assert [line.partition(": job ")[0] for line in done.out.splitlines()[:2]] == ["c1", "c2"]
+    assert images(world) == {"c1": "new", "c2": "new", "c3": "host"}
+
+
+@pytest.mark.accepts("A12")
+def test_a_command_is_tried_and_nothing_is_rebuilt(world: World) -> None:
+    bump(world)
+    before = world.rows()
+    done = world.run("rebuild", "--via", "jobs", "--command", "hostname", "--yes")
+    assert done.code == 0, done.err
+    names = [line.partition(": job ")[0] for line in done.out.splitlines()]
+    assert names == ["c1", "c2", "c3"]
+    wait_until(lambda: len(world.batch.finished) == 3)
+    assert [row["instance"] for row in world.rows().values()] == [
+        row["instance"] for row in before.values()
+    ]
+    assert world.operations()[0]["kind"] != "rebuild"
+
+
+def row(state: str, **changes: Any) -> dict[str, Any]:
+    seen = {"name": "c1", "state": state, "generation": 1, "rebuilds": 0, "reason": ""}
+    return {**seen, "outdated": None, "batch": {"boot_at": 5.0}, **changes}
+
+
+def test_a_node_is_rebuilt_when_it_runs_what_the_file_wants() -> None:
+    old = {"c1": row("ready", outdated="image a instead of b")}
+    assert decide_rebuilt(old, [row("ready", outdated="image a instead of b")]).waiting
+    assert decide_rebuilt(old, [row("joining", generation=2)]).waiting == {"c1": "joining"}
+    assert decide_rebuilt(old, [row("ready", generation=2)]).done == ("c1",)
+    assert decide_rebuilt(old, [row("off")]).done == ("c1",)
+
+
+def test_a_node_that_does_not_come_back_is_told_with_its_reason() -> None:
+    old = {"c1": row("ready", outdated="image a instead of b")}
+    standing = decide_rebuilt(old, [row("failed", reason="no boot")])
+    assert (standing.fallen, standing.exit) == ({"c1": "no boot"}, Exit.FAILED)
+
+
+def test_a_node_that_was_right_before_must_boot_again() -> None:
+    right = {"c1": row("ready")}
+    assert decide_rebuilt(right, [row("ready")]).waiting == {"c1": "ready"}
+    assert decide_rebuilt(right, [row("ready", batch={"boot_at": 9.0})]).done == ("c1",)
+
+
+# --- update --------------------------------------------------------------------------------
+
+
+def test_running_nodes_are_configured_again_and_keep_their_instance(world: World) -> None:
+    before = {name: row["instance"] for name, row in world.rows().items()}
+    done = world.run("update", "--batch", "2", "--yes")
+    assert done.code == 0, done.err
+    assert "✓ c[1-2] (2 of 3)" in done.err
+    assert {name: row["instance"] for name, row in world.rows().items()} == before
+    assert world.operations()[0]["kind"] == "update"
+
+
+def test_an_update_asks_and_a_dry_run_only_shows(world: World) -> None:
+    done = world.run("update", "c1", "--dry-run")
+    assert (done.code, done.err) == (0, "nothing was changed\n")
+    assert "configure software" in done.out
+    code, said = world.answered(b"no\n", "update", "c1")
+    assert (code, "type yes to configure c1 again" in said) == (Exit.FAILED, True)
+    assert len(world.operations()) == 1
+
+
+# --- how far it is ---------------------------------------------------------------------------
+
+
+@pytest.mark.accepts("A14")
+def test_each_node_is_listed_with_image_rebuilds_and_uptime(world: World) -> None:
+    bump(world)
+    assert world.run("rebuild", "c2", "--yes").code == 0
+    lines = [line.split("  ") for line in world.run("nodes", "--images").out.splitlines()]
+    cells = [[cell.strip() for cell in line if cell] for line in lines]
+    assert cells[0] == ["NODES", "STATE", "IMAGE", "WANTED", "RIGHT?", "REBUILDS", "UPTIME"]
+    assert cells[1][:6] == ["c[1,3]", "ready", "host", "new", "no: image host instead of new", "0"]
+    assert cells[2][:6] == ["c2", "ready", "new", "new", "yes", "1"]
+    assert cells[3] == ["c4", "off", "-", "new", "-", "0", "-"]
+    assert cells[2][6].endswith("s")
+    each = world.run("nodes", "--images", "--each", "c[1-3]").out.splitlines()
+    assert [line.split()[0] for line in each[1:]] == ["c1", "c2", "c3"]
+    rows = json.loads(world.run("nodes", "--images", "--json").out)["nodes"]
+    assert [row["rebuilds"] for row in rows[:3]] == [0, 1, 0]
+
+
+def test_what_the_record_says_counts_if_the_provider_does_not_say() -> None:
+    node = {"name": "c1", "state": "ready", "generation": 1, "image": "old", "rebuilds": 2}
+    node |= {"wanted_image": "old", "outdated": None, "batch": {"boot_at": NOW - 7200}}
+    instance = {"generation": 1, "image": None}
+    [cells] = render_images([{**node, "instances": [instance]}], each=False, now=NOW)
+    assert cells == ["c1", "ready", "old", "old", "yes", "2", "2h"]
+
+
+def test_machines_that_we_never_touch_have_no_image() -> None:
+    assert render_images([{"name": "m1", "state": None}], each=False, now=NOW) == []
+
+
+def rounds(done: str, later: str, ended: bool = False, **fallen: str) -> dict[str, Any]:
+    steps = [step.value for step in PLANS[Kind.REBUILD]]
+    state, at = ("partly done", 1.0) if ended else ("running", None)
+    one = {"nodes": "c[1-4]", "steps": steps, "steps_done": len(steps) if ended else 2}
+    return {**one, "done": done, "later": later, "fallen": fallen, "state": state, "ended_at": at}
+
+
+def test_of_batches_it_is_told_who_is_through_and_who_fell_out() -> None:
+    first, second = rounds("", "c[2-4]"), rounds("c[1-2]", "c4", c3="no boot")
+    assert list(render_done(first, second)) == ["✓ c[1-2] (2 of 4)", "✗ c3: no boot"]
+    assert list(render_done(second, rounds("c[1-2]", "", ended=True, c3="no boot"))) == [
+        "✓ c4 (3 of 4)"
+    ]
