@@ -48,7 +48,7 @@ def plan(
     ] = None,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="WHAT", help="As for that command: HOSTLIST, FILE, or GROUP=N …."),
+        typer.Argument(metavar="WHAT", help="As for that command: HOSTLIST, FILE, or GROUP=N."),
     ] = None,
     image: ImageOption = None,
     partition: PartitionOption = None,
