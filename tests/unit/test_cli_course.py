@@ -98,7 +98,7 @@ def test_a_dead_node_with_a_job_is_told_with_the_way_out() -> None:
         world.call(lambda: die(world, "c1"))
         done = world.run("suspend", "c1", "--timeout", "0.1s")
     assert "c1: the instance is dead, but Slurm" in done.err
-    assert "scontrol update nodename=c1 state=power_down_force" in done.err
+    assert "`tide kill c1`" in done.err
     assert "when their jobs have ended" not in done.err
 
 

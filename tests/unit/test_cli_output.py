@@ -144,7 +144,12 @@ def operation(**changes: Any) -> dict[str, Any]:
     one = {"id": 7, "kind": "resume", "nodes": "c[1-2]", "state": "running", "step": "b"}
     one |= {"steps": ["a", "b", "c"], "steps_done": 1, "fallen": {}, "asked_by": "root"}
     times = {"created_at": NOW - 9, "started_at": NOW - 8, "ended_at": None}
-    return {**one, "reason": "", **times, **changes}
+    return {**one, "reason": "", "done": "", "later": "", **times, **changes}
+
+
+def test_an_operation_shows_its_batches() -> None:
+    lines = render_operation(operation(nodes="c[1-4]", done="c1", later="c[3-4]"), NOW)
+    assert "nodes      c[1-4]\ndone       c1\nlater      c[3-4]\n" in lines
 
 
 def test_an_operation_shows_what_is_done_now_and_next() -> None:

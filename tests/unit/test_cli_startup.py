@@ -25,13 +25,19 @@ def python(code: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@pytest.mark.parametrize("command", ["status", "nodes", "plan", "operations", "events"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("status", "nodes --images", "plan", "operations", "events", "plan rebuild", "resume c1"),
+        *("drain c1 -r x", "undrain c1", "apply", "rebuild", "update", "stop", "kill --all"),
+    ],
+)
 def test_commands_that_only_ask_the_daemon_import_nothing_slow(command: str) -> None:
     code = f"""
 import sys
 from springtide.cli.main import app
 try:
-    app(["--state", "/nowhere", "{command}"])
+    app(["--state", "/nowhere", *"{command}".split()])
 except SystemExit as end:
     print(end.code, [name for name in {SLOW!r} if name in sys.modules])
 """

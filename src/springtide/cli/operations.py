@@ -49,8 +49,10 @@ def _one(daemon: Client, id: int, cancel: bool, json: bool) -> None:
     answer = daemon.get(f"/operations/{id}")
     if json:
         output.put_json(answer)
-    else:
-        output.put(render_operation(answer, time.time()))
+        return
+    output.put(render_operation(answer, time.time()))
+    if cancel and answer["ended_at"] is None:
+        output.note("tide: it ends when the nodes that it has begun with have come back")
 
 
 def _all(daemon: Client, limit: int, json: bool) -> None:
@@ -107,6 +109,7 @@ def render_operation(operation: Json, now: float) -> str:
     pairs = [
         ("operation", f"{operation['id']}, {operation['kind']}"),
         ("nodes", operation["nodes"]),
+        *_rounds(operation),
         ("state", operation["state"]),
         ("asked by", operation["asked_by"]),
         ("reason", operation["reason"]),
@@ -118,6 +121,12 @@ def render_operation(operation: Json, now: float) -> str:
     lines = [output.render_pairs(pairs), *_steps(operation)]
     lines += [f"fallen   {line}" for line in render_fallen(operation["fallen"])]
     return "\n".join(lines)
+
+
+def _rounds(operation: Json) -> list[tuple[str, str]]:
+    """How far it is with its batches, if it takes nodes in such."""
+    known = (("done", operation["done"]), ("later", operation["later"]))
+    return [(name, nodes) for name, nodes in known if nodes]
 
 
 def _steps(operation: Json) -> Iterable[str]:

@@ -111,7 +111,7 @@ def render_dead(names: str) -> str:
     return (
         f"{names}: the instance is dead, but Slurm takes the job on it for running until "
         "SlurmdTimeout is over; to have it go now (its jobs are requeued, what they have done is "
-        f"lost): `scontrol update nodename={names} state=power_down_force reason=dead`"
+        f"lost): `tide kill {names}`"
     )
 
 
