@@ -10,19 +10,19 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from springtide.batch import slurm_conf, slurm_service
+from springtide.batch import slurm_conf, slurm_rebuild, slurm_service
 from springtide.batch.slurm import Slurm
 from springtide.batch.slurm_nodes import MOST_NODES
 from springtide.configure.slurm_node import ensure_munge_key
 from springtide.layout import Layout
-from springtide.ports import BatchNode, Power, Site, Unavailable
+from springtide.ports import OURS, BatchNode, Power, Site, Unavailable
 from springtide.spec import Cluster, load
 
 pytestmark = pytest.mark.real
@@ -97,15 +97,25 @@ class Lab:
     def pid(self, service: str = "slurmctld") -> int:
         return int((self.layout.state / "run" / f"{service}.pid").read_text().split()[0])
 
-    def run(self, *command: str) -> str:
+    def run(self, *command: str, user: str | None = None) -> str:
         """A command of Slurm's, as a user would run it."""
-        conf = str(self.layout.conf / "slurm.conf")
-        env = {"PATH": os.environ["PATH"], "SLURM_CONF": conf}
-        done = subprocess.run(
-            command, env=env, cwd="/", capture_output=True, text=True, check=False
-        )
+        done = self.try_run(*command, user=user)
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+    def try_run(self, *command: str, user: str | None = None) -> "subprocess.CompletedProcess[str]":
+        conf = str(self.layout.conf / "slurm.conf")
+        env = {"PATH": os.environ["PATH"], "SLURM_CONF": conf}
+        return subprocess.run(
+            command,
+            env=env,
+            cwd="/",
+            capture_output=True,
+            text=True,
+            user=user,
+            extra_groups=[] if user else None,
+            check=False,
+        )
 
     def submit(self, *options: str, seconds: float = 0) -> str:
         wrapped = f"--wrap=sleep {seconds}"
@@ -123,6 +133,24 @@ class Lab:
                 yield
             finally:
                 process.kill()
+
+    @asynccontextmanager
+    async def joined(self, slurm: Slurm, *names: str) -> AsyncIterator[None]:
+        """Slurmds that have registered. On the loopback each comes from the same address, which
+        Slurm takes, so it is told again. And it counts whole seconds since they booted: one that
+        begins in the last part of a second might seem to have done so before a reboot."""
+        addresses = {name: f"127.0.1.{name[1:]}" for name in names}
+        await until(_early_in_a_second)
+        async with AsyncExitStack() as stack:
+            for name in names:
+                stack.enter_context(self.slurmd(name, addresses[name]))
+            for name in names:
+                await seen(slurm, name, lambda node: node.registered)
+            await slurm.set_addresses(addresses)
+            yield
+
+    def admin_drains(self, names: str, reason: str = "disk") -> None:
+        self.run("scontrol", "update", f"nodename={names}", "state=drain", f"reason={reason}")
 
 
 def free_port(address: str) -> int:
@@ -152,6 +180,10 @@ async def until(condition: Callable[[], Awaitable[Any]], limit_s: float = LIMIT_
         assert time.monotonic() < end, f"not so within {limit_s} s"
         await asyncio.sleep(0.05)
     return answer
+
+
+async def _early_in_a_second() -> bool:
+    return time.time() % 1 < 0.5
 
 
 async def seen(slurm: Slurm, name: str, wanted: Callable[[BatchNode], bool]) -> BatchNode:
@@ -350,6 +382,7 @@ async def test_a_dead_controller_is_started_again_and_remembers(lab: Lab) -> Non
 async def test_new_limits_are_reread_but_new_nodes_restart_the_controller(lab: Lab) -> None:
     slurm = await lab.up("c[1-4]")
     job, pid = lab.submit("--hold"), lab.pid()
+    lab.admin_drains("c4")
     await slurm.set_addresses({"c3": "127.0.0.9"})
     await slurm.power_up(["c3"])
     await seen(slurm, "c3", lambda node: "POWERING_UP" in node.flags)
@@ -364,7 +397,14 @@ async def test_new_limits_are_reread_but_new_nodes_restart_the_controller(lab: L
     nodes = await bigger.nodes()
     assert len(nodes) == 6
     assert (nodes["c3"].power, nodes["c3"].address) == (Power.GOING_UP, "127.0.0.9")
+    assert (nodes["c4"].owner, nodes["c4"].reason) == ("root", "disk")
     assert [j.id for j in await bigger.jobs()] == [job]
+    smaller = lab.adapter(lab.cluster("c[1-4]"))
+    await smaller.reload(Site(lab.address))
+    nodes = await smaller.nodes()
+    assert [name for name, node in nodes.items() if node.drained] == ["c4"]
+    assert (len(nodes), nodes["c3"].power) == (4, Power.GOING_UP)
+    assert [j.id for j in await smaller.jobs()] == [job]
 
 
 @pytest.mark.parametrize("case", ["small", "no_nodes", "parameters"])
@@ -619,6 +659,266 @@ async def test_a_booting_node_without_a_job_powers_down_at_once(lab: Lab) -> Non
     await slurm.power_down(["c1", "c2"])
     await seen(slurm, "c1", lambda node: "POWERING_DOWN" in node.flags)
     assert (await slurm.nodes(["c2"]))["c2"].power is Power.DOWN, "it was down already"
+
+
+# Drains, and whose they are
+
+
+def wish(node: BatchNode) -> tuple[bool, str | None, str]:
+    return node.drained, node.owner, node.reason
+
+
+@pytest.mark.accepts("X9")
+async def test_only_its_owner_ends_a_drain(lab: Lab) -> None:
+    slurm = await lab.up("c[1-3]")
+    await slurm.drain(["c1"], "shrink\n(operation 7)")
+    await slurm.drain(["c2"], "GPU: xid 79", "alice")
+    lab.admin_drains("c3")
+    await slurm.drain(["c1", "c2", "c3"], "mine now", "bob")
+    owners = {"c1": OURS, "c2": "alice", "c3": "root"}
+    assert {n.name: n.owner for n in (await slurm.nodes()).values()} == owners
+    assert "Reason=GPU: xid 79 (by alice) [root@" in lab.run("scontrol", "show", "node", "c2")
+    assert (await slurm.nodes())["c1"].reason == "springtide: shrink (operation 7)"
+    for by, left in ((OURS, {"c2", "c3"}), ("bob", {"c2", "c3"}), ("alice", {"c3"}), (None, set())):
+        await slurm.undrain(["c1", "c2", "c3"], by)
+        assert {n.name for n in (await slurm.nodes()).values() if n.drained} == left
+
+
+async def test_a_name_that_could_not_be_found_again_drains_nothing(lab: Lab) -> None:
+    slurm = await lab.up("c1")
+    with pytest.raises(Unavailable, match="is no name of somebody"):
+        await slurm.drain(["c1"], "disk", "me) state=down (by you")
+    assert not (await slurm.nodes())["c1"].drained
+
+
+@pytest.mark.accepts("X9")
+async def test_an_admins_drain_outlives_being_idle_for_too_long(lab: Lab) -> None:
+    slurm = await lab.up("c[1-2]", timing={"idle": "1s"})
+    async with lab.joined(slurm, "c1"):
+        lab.admin_drains("c1")
+        await seen(slurm, "c1", lambda node: "POWERING_DOWN" in node.flags)
+    await slurm.release(["c1"])
+    assert wish((await slurm.nodes())["c1"]) == (True, "root", "disk")
+
+
+@pytest.mark.accepts("X9")
+async def test_an_admins_drain_outlives_being_powered_down_or_given_back(lab: Lab) -> None:
+    slurm = await lab.up("c[1-4]", timing={"stop": "2s"})
+    async with lab.joined(slurm, "c1", "c2", "c3"):
+        lab.admin_drains("c[1-2]")
+        await slurm.drain(["c3"], "shrink")
+        await slurm.power_down(["c1", "c3"])
+        await slurm.give_back(["c2"], "its instance died")
+        await slurm.release(["c1", "c2", "c3", "c4"])
+    nodes = await slurm.nodes()
+    for name in ("c1", "c2"):
+        assert wish(nodes[name]) == (True, "root", "disk")
+    assert (nodes["c3"].power, nodes["c3"].drained, nodes["c3"].reason) == (Power.DOWN, False, "")
+    await seen(slurm, "c1", lambda node: node.power is Power.DOWN)
+    assert wish((await slurm.nodes())["c1"]) == (True, "root", "disk")
+
+
+@pytest.mark.accepts("X9")
+async def test_an_admins_drain_made_after_a_power_down_was_asked_for_stays(lab: Lab) -> None:
+    slurm = await lab.up("c[1-2]", timing={"idle": "1h"})
+    async with lab.joined(slurm, "c1"):
+        job = lab.submit("-w", "c1", seconds=60)
+        await job_in(slurm, job, "RUNNING")
+        lab.admin_drains("c1")
+        await slurm.power_down(["c1"])
+        assert (await slurm.nodes())["c1"].busy
+        lab.run("scancel", job)
+        await seen(slurm, "c1", lambda node: "POWERING_DOWN" in node.flags)
+    assert not (await slurm.nodes())["c1"].drained, "Slurm has ended it"
+    await slurm.release(["c1"])
+    assert wish((await slurm.nodes())["c1"]) == (True, "root", "disk")
+
+
+@pytest.mark.accepts("X9")
+async def test_a_drained_node_that_is_powered_up_stays_drained_and_says_why(lab: Lab) -> None:
+    slurm = await lab.up("c[1-3]")
+    lab.admin_drains("c1")
+    await slurm.drain(["c2"], "shrink")
+    await slurm.power_up(["c1", "c2", "c3"])
+    for name in ("c1", "c2", "c3"):
+        await seen(slurm, name, lambda node: node.power is Power.GOING_UP)
+    async with lab.joined(slurm, "c1"):
+        nodes = await slurm.nodes()
+    assert wish(nodes["c1"]) == (True, "root", "disk")
+    assert wish(nodes["c2"]) == (True, OURS, "springtide: shrink")
+    assert wish(nodes["c3"]) == (False, None, "")
+
+
+async def test_what_slurm_put_down_itself_is_released_whenever_that_is(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm_conf, "PATIENCE_S", 0)
+    slurm = await lab.up("c[1-2]", timing={"start": "1s"})
+    await slurm.power_up(["c1", "c2"])
+    for name in ("c1", "c2"):
+        await seen(slurm, name, lambda node: node.state == "DOWN")
+    lab.run("scontrol", "update", "nodename=c2", "state=down", "reason=bad fan")
+    await slurm.release(["c1", "c2"])
+    nodes = await slurm.nodes()
+    assert (nodes["c1"].state, nodes["c1"].power) == ("IDLE", Power.DOWN)
+    assert (nodes["c2"].state, nodes["c2"].owner) == ("DOWN", "root"), "an admin has, since"
+
+
+# Fresh starts
+
+
+@pytest.mark.accepts("X9")
+async def test_a_reboot_keeps_every_drain_but_ours(lab: Lab) -> None:
+    slurm = await lab.up("c[1-4]")
+    async with lab.joined(slurm, "c1", "c2", "c3"):
+        lab.admin_drains("c1")
+        await slurm.drain(["c3"], "rebuild")
+        await slurm.reboot(["c1", "c2", "c3", "c4"], "rebuild")
+        for name in ("c1", "c2", "c3"):
+            await seen(slurm, name, lambda node: "REBOOT_ISSUED" in node.flags)
+        lab.admin_drains("c3", "fan")
+        called = [call.split()[1] for call in lab.calls() if call.startswith("reboot")]
+        assert sorted(",".join(called).split(",")) == ["c1", "c2", "c3"]
+        assert not any(node.registered for node in (await slurm.nodes()).values())
+    async with lab.joined(slurm, "c1", "c2", "c3"):
+        await slurm.undrain(["c1", "c2", "c3"])
+        after = await seen(slurm, "c2", lambda node: node.registered)
+        nodes = await slurm.nodes()
+    assert wish(nodes["c1"]) == (True, "root", "disk")
+    assert wish(nodes["c3"]) == (True, "root", "fan")
+    assert wish(after) == (False, None, "")
+    assert nodes["c4"].power is Power.DOWN, "it had nothing to reboot"
+
+
+async def test_a_reboot_waits_for_jobs_and_can_be_called_off(lab: Lab) -> None:
+    slurm = await lab.up("c[1-2]", timing={"idle": "1h"})
+    async with lab.joined(slurm, "c1"):
+        job = lab.submit("-w", "c1", seconds=60)
+        await job_in(slurm, job, "RUNNING")
+        await slurm.reboot(["c1"], "rebuild")
+        await slurm.reboot(["c1"], "rebuild")
+        node = (await slurm.nodes())["c1"]
+        assert (node.busy, wish(node)) == (True, (True, OURS, "springtide: rebuild"))
+        assert "REBOOT_REQUESTED" in node.flags
+        await slurm.undrain(["c1"])
+        node = await seen(slurm, "c1", lambda node: node.registered)
+        assert (node.flags, wish(node)) == ({"CLOUD"}, (False, None, ""))
+        await job_in(slurm, job, "RUNNING")
+        lab.run("scancel", job)
+
+
+@pytest.mark.accepts("X9")
+async def test_nodes_that_start_afresh_are_down_until_heard_from(lab: Lab) -> None:
+    slurm = await lab.up("c[1-4]")
+    async with lab.joined(slurm, "c1", "c2", "c3"):
+        await slurm.drain(["c1"], "rebuild")
+        lab.admin_drains("c2")
+    await slurm.expect(["c1", "c2", "c3", "c4"])
+    nodes = await slurm.nodes()
+    assert [n.state for n in nodes.values()] == ["DOWN", "DOWN", "DOWN", "IDLE"]
+    assert not any(node.registered for node in nodes.values())
+    async with lab.joined(slurm, "c1", "c2", "c3"):
+        nodes = await slurm.nodes()
+    assert wish(nodes["c1"]) == (True, OURS, "springtide: rebuild")
+    assert wish(nodes["c2"]) == (True, "root", "disk")
+    assert wish(nodes["c3"]) == (False, None, "")
+
+
+@pytest.mark.accepts("X9")
+async def test_a_node_that_does_not_come_back_says_so_but_stays_its_drainers(lab: Lab) -> None:
+    slurm = await lab.up("c[1-2]")
+    async with lab.joined(slurm, "c1", "c2"):
+        lab.admin_drains("c1")
+        await slurm.reboot(["c1", "c2"], "rebuild")
+        await seen(slurm, "c1", lambda node: "REBOOT_ISSUED" in node.flags)
+        await seen(slurm, "c2", lambda node: "REBOOT_ISSUED" in node.flags)
+    await slurm.fail(["c1", "c2"], "it did not register within 600 s")
+    nodes = await slurm.nodes()
+    assert {node.state for node in nodes.values()} == {"DOWN"}
+    assert wish(nodes["c1"]) == (True, "root", "disk")
+    assert "REBOOT_ISSUED" not in nodes["c1"].flags
+    assert nodes["c2"].reason == "springtide: it did not register within 600 s"
+
+
+# Rebuilds by jobs
+
+
+@pytest.mark.accepts("A4")
+async def test_a_rebuild_partition_is_roots_alone(lab: Lab) -> None:
+    await lab.up("c[1-2]", rebuild={"max_time": "30m"})
+    shown = lab.run("scontrol", "-o", "show", "partition", "rebuild").split()
+    wanted = "Nodes=c[1-2] Default=NO PriorityJobFactor=65533 Hidden=YES RootOnly=YES "
+    wanted += "DisableRootJobs=NO PreemptMode=OFF OverSubscribe=EXCLUSIVE MaxTime=00:30:00"
+    assert set(wanted.split()) <= set(shown)
+    assert lab.run("sinfo", "-h", "-o", "%P", user="nobody").split() == ["main*"]
+    refused = lab.try_run("sbatch", "-p", "rebuild", "--wrap", "true", user="nobody")
+    assert refused.returncode != 0
+    assert "Access/permission denied" in refused.stderr
+
+
+@pytest.mark.accepts("A2")
+async def test_a_rebuild_job_goes_before_all_others_and_reboots_its_node(lab: Lab) -> None:
+    slurm = await lab.up("c[1-2]", timing={"idle": "1h"})
+    async with lab.joined(slurm, "c1"):
+        running = lab.submit("-w", "c1", seconds=60)
+        await job_in(slurm, running, "RUNNING")
+        waiting = lab.submit("-w", "c1", seconds=60)
+        ids = await slurm.submit_rebuilds(["c1"], None)
+        assert await slurm.submit_rebuilds(["c1"], None) == ids, "it waits already"
+        assert "rebuild-c1" in lab.run("squeue", "-h", "-o", "%j")
+        lab.run("scancel", running)
+        await job_in(slurm, ids["c1"], "CONFIGURING")
+        node = await seen(slurm, "c1", lambda node: "POWERING_UP" in node.flags)
+        assert (node.power, node.busy, node.registered) == (Power.GOING_UP, True, False)
+        await job_in(slurm, waiting, "PENDING")
+        assert "resume c1" in lab.calls()
+        lab.run("scancel", waiting, ids["c1"])
+
+
+@pytest.mark.accepts("A2", "A12")
+async def test_a_rebuild_job_can_run_a_command_instead_and_only_where_there_are_such_jobs(
+    lab: Lab,
+) -> None:
+    groups = {"thin": {"nodes": "c[1-2]"}, "thick": {"nodes": "c3"}}
+    partitions = {"main": {"groups": ["thin"], "default": True}, "big": {"groups": ["thick"]}}
+    rebuild = {"partitions": {"again": ["main"]}}
+    slurm = await lab.up(groups=groups, partitions=partitions, rebuild=rebuild)
+    ran = lab.home / "ran"
+    async with lab.joined(slurm, "c1"):
+        with pytest.raises(Unavailable, match="c3: in no rebuild partition"):
+            await slurm.submit_rebuilds(["c1", "c3"], f"hostname >{ran}")
+        assert await slurm.jobs() == []
+        await slurm.submit_rebuilds(["c1"], f"hostname >{ran}")
+
+        async def has_run() -> bool:
+            return ran.exists() and ran.read_text() == "c1\n"
+
+        await until(has_run)
+    assert not any(call.startswith("re") for call in lab.calls())
+
+
+async def test_a_slurm_that_reboots_no_cloud_nodes_for_jobs_is_told(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm = await lab.up("c1")
+    monkeypatch.setattr(slurm_rebuild, "NO_REBOOTS", (22, 5))
+    with pytest.raises(Unavailable, match="rebuild without `--via jobs`"):
+        await slurm.submit_rebuilds(["c1"], None)
+    assert await slurm.submit_rebuilds(["c1"], "true")
+
+
+async def test_a_closed_queue_takes_jobs_and_starts_them_after_the_next_start(lab: Lab) -> None:
+    slurm = await lab.up("c[1-2]")
+    await slurm.close()
+    job = lab.submit()
+
+    async def waits() -> bool:
+        return [j.reason for j in await slurm.jobs()] == ["PartitionDown"]
+
+    await until(waits)
+    await slurm.stop()
+    await slurm.reload(Site(lab.address))
+    await job_in(slurm, job, "CONFIGURING")
 
 
 # What goes wrong

@@ -7,6 +7,7 @@ import pytest
 
 from springtide.batch.fake import FakeBatch, FakeJob, Timing
 from springtide.ports import (
+    OURS,
     BatchNode,
     BatchSystem,
     InstanceState,
@@ -421,3 +422,197 @@ async def test_a_leaving_node_whose_instance_dies_still_leaves() -> None:
     assert place.suspended == [["n1"]]
     await virtual(30)
     assert (await place.power())["n1"] is Power.DOWN
+
+
+# Drains, and whose they are
+
+
+def wish(node: BatchNode) -> tuple[bool, str | None, str]:
+    return node.drained, node.owner, node.reason
+
+
+async def up(place: Place, *names: str) -> None:
+    await place.batch.power_up(names)
+    await virtual(12)
+
+
+async def test_only_its_owner_ends_a_drain() -> None:
+    batch = Place().batch
+    await batch.drain(["n1"], "shrink")
+    await batch.drain(["n1", "n2"], "disk", "alice")
+    assert wish(await look(batch, "n1")) == (True, OURS, "springtide: shrink")
+    assert wish(await look(batch, "n2")) == (True, "alice", "disk")
+    for by, left in (("bob", {"n1", "n2"}), (OURS, {"n2"}), (None, set())):
+        await batch.undrain(NAMES, by)
+        assert {name for name, n in (await batch.nodes()).items() if n.drained} == left
+
+
+async def test_a_drained_node_finishes_its_job_and_takes_no_other() -> None:
+    place = Place()
+    job = await place.run(1, duration_s=60)
+    await place.batch.drain(["n1"], "shrink")
+    assert (await look(place.batch, "n1")).busy
+    await virtual(60)
+    assert (job.state, (await look(place.batch, "n1")).busy) == ("COMPLETED", False)
+    other = place.batch.submit(4, duration_s=60)
+    await virtual(20)
+    assert other.state == "PENDING"
+    await place.batch.undrain(["n1"])
+    await virtual(12)
+    assert other.state == "RUNNING"
+
+
+async def test_a_persons_drain_outlives_idleness_power_downs_and_being_given_back() -> None:
+    place = Place()
+    await up(place, "n1", "n2", "n3")
+    await place.batch.drain(["n1", "n2", "n3"], "disk", "alice")
+    await place.batch.power_down(["n1"])
+    await place.batch.give_back(["n2"], "it died")
+    await virtual(0)
+    assert not (await look(place.batch, "n1")).drained, "as with Slurm"
+    await virtual(101)
+    assert (await place.power())["n3"] is Power.GOING_DOWN
+    await place.batch.release(["n1", "n2", "n3"])
+    await virtual(31)
+    for name in ("n1", "n2", "n3"):
+        assert wish(await look(place.batch, name)) == (True, "alice", "disk")
+    job = place.batch.submit(2, duration_s=1)
+    await virtual(60)
+    assert job.state == "PENDING"
+
+
+async def test_our_drain_ends_when_the_node_is_powered_down() -> None:
+    place = Place()
+    await up(place, "n1")
+    await place.batch.drain(["n1"], "shrink")
+    await place.batch.power_down(["n1"])
+    await place.batch.release(["n1"])
+    await virtual(1)
+    node = await look(place.batch, "n1")
+    assert (node.power, wish(node)) == (Power.DOWN, (False, None, ""))
+
+
+# Fresh starts
+
+
+async def test_a_reboot_waits_for_the_job_and_keeps_every_drain_but_ours() -> None:
+    place = Place()
+    called: list[Sequence[str]] = []
+    place.batch.on_reboot.append(called.append)
+    job = await place.run(1, duration_s=60)
+    await up(place, "n2")
+    await place.batch.drain(["n2"], "disk", "alice")
+    await place.batch.reboot(["n1", "n2", "n3"], "rebuild")
+    await virtual(0)
+    assert called == [["n2"]]
+    assert "REBOOT_REQUESTED" in (await look(place.batch, "n1")).flags
+    node = await look(place.batch, "n2")
+    assert (node.state, node.power, node.registered) == ("DOWN", Power.GOING_UP, False)
+    place.batch.boot_seen("n2")
+    await virtual(60)
+    assert (job.state, called) == ("COMPLETED", [["n2"], ["n1"]])
+    place.batch.boot_seen("n1")
+    await virtual(2)
+    assert wish(await look(place.batch, "n1")) == (True, OURS, "springtide: rebuild")
+    await place.batch.undrain(["n1", "n2"])
+    assert (await look(place.batch, "n1")).state == "IDLE"
+    assert wish(await look(place.batch, "n2")) == (True, "alice", "disk")
+
+
+async def test_a_reboot_that_is_called_off_does_not_happen() -> None:
+    place = Place()
+    await place.run(1, duration_s=60)
+    await place.batch.reboot(["n1"], "rebuild")
+    await place.batch.undrain(["n1"])
+    await virtual(60)
+    node = await look(place.batch, "n1")
+    assert (node.state, node.registered) == ("IDLE", True)
+
+
+async def test_a_reboot_that_never_ends_leaves_the_node_down() -> None:
+    place = Place()
+    await up(place, "n1")
+    await place.batch.reboot(["n1"], "rebuild")
+    await virtual(50)
+    node = await look(place.batch, "n1")
+    assert (node.state, node.reason) == ("DOWN", "springtide: rebuild : reboot timed out")
+
+
+async def test_nodes_that_start_afresh_are_down_until_heard_from() -> None:
+    place = Place()
+    await up(place, "n1", "n2")
+    await place.batch.drain(["n2"], "disk", "alice")
+    await place.batch.expect(["n1", "n2", "n3"])
+    assert (await look(place.batch, "n3")).state == "IDLE"
+    for name in ("n1", "n2"):
+        node = await look(place.batch, name)
+        assert (node.state, node.registered) == ("DOWN", False)
+        place.batch.boot_seen(name)
+    await virtual(2)
+    assert wish(await look(place.batch, "n1")) == (False, None, "")
+    assert wish(await look(place.batch, "n2")) == (True, "alice", "disk")
+    assert (await look(place.batch, "n1")).registered
+
+
+async def test_a_node_that_failed_says_so_and_kills_what_still_runs() -> None:
+    place = Place()
+    job = await place.run(2, duration_s=60)
+    await place.batch.drain(["n2"], "disk", "alice")
+    await place.batch.fail(["n1", "n2"], "it did not come back")
+    assert (job.state, set(place.batch.killed_jobs)) == ("PENDING", {job.id})
+    first, second = await look(place.batch, "n1"), await look(place.batch, "n2")
+    assert (first.state, first.reason) == ("DOWN", "springtide: it did not come back")
+    assert (second.state, wish(second)) == ("DOWN", (True, "alice", "disk"))
+
+
+# Rebuilds by jobs, and closed queues
+
+
+async def test_a_rebuild_job_goes_before_all_others_and_starts_its_node_afresh() -> None:
+    place = Place()
+    running = await place.run(4, duration_s=60)
+    waiting = place.batch.submit(4, duration_s=60)
+    ids = await place.batch.submit_rebuilds(["n2"], None)
+    assert await place.batch.submit_rebuilds(["n2"], None) == ids
+    place.obeys = False
+    await virtual(60)
+    assert running.state == "COMPLETED"
+    assert place.resumed[-1] == (["n2"], [Job(ids["n2"], "CONFIGURING", "", "rebuild", "n2", 1)])
+    assert (await look(place.batch, "n2")).power is Power.GOING_UP
+    place.batch.boot_seen("n2")
+    await virtual(3)
+    assert [job.state for job in place.batch.finished if job.only] == ["COMPLETED"]
+    assert waiting.state == "RUNNING"
+
+
+async def test_a_rebuild_job_whose_node_fails_is_over() -> None:
+    place = Place()
+    await up(place, "n1")
+    place.obeys = False
+    await place.batch.submit_rebuilds(["n1"], None)
+    await virtual(51)
+    assert [job.state for job in place.batch.finished] == ["NODE_FAIL"]
+    assert await place.batch.jobs() == []
+
+
+async def test_a_rebuild_job_with_a_command_leaves_its_node_as_it_is() -> None:
+    place = Place()
+    await up(place, "n1")
+    await place.batch.submit_rebuilds(["n1"], "uptime")
+    await virtual(1)
+    assert [job.state for job in place.batch.finished] == ["COMPLETED"]
+    assert len(place.resumed) == 1
+
+
+async def test_a_closed_queue_takes_jobs_and_starts_them_after_the_next_start() -> None:
+    place = Place()
+    await place.batch.reload(Site("10.0.0.1"))
+    await place.batch.close()
+    job = place.batch.submit(1, duration_s=1)
+    await place.batch.reload(Site("10.0.0.1"))
+    await virtual(20)
+    assert job.state == "PENDING"
+    await place.batch.stop()
+    await place.batch.reload(Site("10.0.0.1"))
+    await virtual(0)
+    assert job.state == "CONFIGURING"

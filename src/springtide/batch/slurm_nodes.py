@@ -27,7 +27,6 @@ LONGEST_LIST = 60_000  # characters of names in one command; the kernel's limit 
 LONGEST_REASON = 200
 THREADS = 4
 BEGIN_S = 3.0
-"""Slurm begins within a second what it was asked to power down."""
 LOOK_S = 0.1
 
 
@@ -86,8 +85,10 @@ class SlurmNodes:
         leaving = [node.name for node in seen if node.power is Power.GOING_DOWN]
         rest = [node for node in seen if node.power is not Power.GOING_DOWN]
         await self._update(_names(rest), "state=power_up")
-        # It has forgotten why they are drained, but not that they are.
-        for reason, names in _by_reason(node for node in rest if node.drained):
+        drained = [node for node in rest if node.drained]
+        # When it begins it forgets why they are drained, but not that they are.
+        await self._once(_names(drained), lambda node: "POWERED_DOWN" not in node.flags)
+        for reason, names in _by_reason(drained):
             await self._update(names, f"reason={reason}")
         if leaving:
             raise Unavailable(f"{fold(leaving)}: still powering down; ask again when that is over")
@@ -106,18 +107,19 @@ class SlurmNodes:
     async def release(self, nodes: Iterable[str]) -> None:
         """What powers down may power up again, and is not left down; whoever drained it has it
         drained."""
-        leaving = [n for n in await self._begun(nodes) if _is_leaving(n)]
+        seen = await self._once(nodes, lambda n: n.busy or "POWER_DOWN" not in n.flags)
+        leaving = [node for node in seen if _is_leaving(node)]
         for reason, names in _by_reason(n for n in leaving if _has_lost_drain(n)):
             await self._update(names, "state=drain", f"reason={reason}")
         await self._resume([n.name for n in leaving if _is_released(n)])
 
-    async def _begun(self, nodes: Iterable[str]) -> list[BatchNode]:
-        """The nodes when Slurm has begun to power down those that it was asked to."""
+    async def _once(
+        self, names: Iterable[str], begun: Callable[[BatchNode], bool]
+    ) -> list[BatchNode]:
+        """The nodes when Slurm has begun with what it was asked for, which takes it a second."""
         end = asyncio.get_running_loop().time() + BEGIN_S
-        seen = await self._look(nodes)
-        while any("POWER_DOWN" in n.flags and not n.busy for n in seen):
-            if asyncio.get_running_loop().time() > end:
-                break
+        seen = await self._look(names)
+        while not all(map(begun, seen)) and asyncio.get_running_loop().time() < end:
             await asyncio.sleep(LOOK_S)
             seen = await self._look(_names(seen))
         return seen
