@@ -39,7 +39,7 @@ TaskPlugin=task/none
 SchedulerParameters=batch_sched_delay=0,sched_interval=2
 TreeWidth=3   # a small one will do
 PrologSlurmctld=ROOT/etc/prolog
-SlurmctldParameters=max_dbd_msg_action=discard
+SlurmctldParameters=PARAMETERS
 NodeName=static1 NodeHostname=HOST NodeAddr=127.0.0.1 CPUs=1
 PartitionName=old Nodes=static1 Default=YES
 """
@@ -56,11 +56,11 @@ exec slurmd -D -N static1 -f "$1"
 class Existing(RealCluster):
     """That Slurm, and a cluster that is to be attached to it."""
 
-    def __init__(self, root: Path, spec: str, port: int) -> None:
+    def __init__(self, root: Path, spec: str, port: int, parameters: str) -> None:
         self.conf = root / "etc" / "slurm.conf"
         self.key = root / "key" / "munge.key"
         self._places = {"ROOT": str(root), "HOST": HOST, "NODE_PORT": str(port + 1)}
-        self._places["PORT"] = str(port)
+        self._places |= {"PORT": str(port), "PARAMETERS": parameters}
         super().__init__(root, self._filled(spec))
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -171,14 +171,16 @@ def _as(user: str) -> tuple[str, ...]:
 
 
 @contextmanager
-def existing(spec: str, port: int) -> Iterator[Existing]:
+def existing(
+    spec: str, port: int, parameters: str = "max_dbd_msg_action=discard"
+) -> Iterator[Existing]:
     """A Slurm with one static node, and the file of a cluster for it.
 
     In the spec ROOT stands for a directory of both, and SHARED for one that nodes see.
     """
     root = Path(tempfile.mkdtemp(prefix="tide-", dir="/var/tmp"))
     root.chmod(0o755)
-    site = Existing(root, spec, port)
+    site = Existing(root, spec, port, parameters)
     try:
         site.make()
         site.start()

@@ -34,6 +34,8 @@ def do_as_told(site: Existing, said: str) -> None:
         lines[number - 1] = f"# {lines[number - 1]}"
     line = re.search(r"add to .*, as its last line:\n  (include .*)", said)
     assert line is not None
+    if link := re.search(r"\n  ln -s (\S+) (\S+)\n", said):
+        Path(link[2]).symlink_to(link[1])
     site.conf.write_text("\n".join([*lines, line[1]]) + "\n")
 
 
@@ -131,8 +133,9 @@ MINIMUM = SPEC.replace('"c-[1-4]"', '"c-[1-4]", min: 1').replace("2s", "1h")
 
 @pytest.mark.timeout(180)
 def test_an_attached_cluster_follows_its_file_and_says_what_is_wrong() -> None:
-    with existing(MINIMUM, 17041) as site:
+    with existing(MINIMUM, 17041, "enable_configless") as site:
         do_as_told(site, site.attach().stdout)
+        assert site.conf.with_name("springtide.conf").is_symlink()
         site.restart_slurmctld()
         assert site.attach().returncode == Exit.DONE
         assert site.states("c-1") == {"ready"}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from springtide.batch.slurm_attached import Standing
-from springtide.batch.slurm_existing import Conf, Running
+from springtide.batch.slurm_existing import Conf, Line, Running
 from springtide.batch.slurm_include import RELOADS_ALL, Clash, decide_clashes, lost
 
 
@@ -28,13 +28,28 @@ def render_restart(running: Running | None, command: str) -> list[str]:
 
 def render_joining(now: Standing, include: Path, restart: Sequence[str], again: str) -> list[str]:
     """What to do until slurmctld runs with us: exactly, and in order."""
-    lines: list[str] = []
-    if now.conf.ours is None:
-        lines += [_where(now.conf), f"  include {include}"]
+    lines = [] if now.conf.ours else _include(now, include)
     if clashes := decide_clashes(now.conf, now.wanted):
         lines.append("take out what the include has now, with what it was if it is a list:")
         lines += [f"  {_place(each)}: {render_line(each)}" for each in clashes]
     return [*lines, *restart, "then run this again:", f"  {again}"]
+
+
+def _include(now: Standing, include: Path) -> list[str]:
+    """A configless Slurm hands out only what is beside slurm.conf and included without a path."""
+    if not is_configless(now.running):
+        return [_where(now.conf), f"  include {include}"]
+    beside = now.conf.path.with_name(include.name)
+    return [
+        f"link the include to where slurmctld hands it out (configless) beside {now.conf.path}:",
+        f"  ln -s {include} {beside}",
+        _where(now.conf),
+        f"  include {include.name}",
+    ]
+
+
+def is_configless(running: Running) -> bool:
+    return "enable_configless" in running.get("slurmctldparameters").split(",")
 
 
 def _place(clash: Clash) -> str:
@@ -59,7 +74,15 @@ def render_leaving(
     if conf.ours is not None:
         lines.append(f"take out of {conf.ours.file}, line {conf.ours.number}:")
         lines.append(f"  {conf.ours.text}")
+        lines += _unlink(conf.ours)
     if back := lost(left, conf):
         lines.append(f"put back into {conf.path} (until then {include} has it):")
         lines += [f"  {line}" for line in back]
     return [*lines, *restart, "then run this again, which removes the rest:", f"  {again}"]
+
+
+def _unlink(line: Line) -> list[str]:
+    """Whoever includes it without a path has linked it."""
+    if line.included is None or "/" in line.included:
+        return []
+    return ["remove the link to it, after that:", f"  rm {line.file.with_name(line.included)}"]

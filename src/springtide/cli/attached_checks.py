@@ -12,7 +12,7 @@ from springtide.batch.slurm_conf import hides_nodes
 from springtide.batch.slurm_existing import Line, Running, parse_lines
 from springtide.batch.slurm_include import decide_clashes, same
 from springtide.cli.attach_checks import Look, Sight
-from springtide.cli.attach_text import render_line
+from springtide.cli.attach_text import is_configless, render_line
 from springtide.cli.subject import Check
 from springtide.nodeset import NodeNameError, expand, fold
 from springtide.ports import Unavailable
@@ -199,15 +199,28 @@ def _expanded(text: str) -> set[str]:
 
 def look_at_other_machines(sight: Sight) -> Iterator[Check]:
     """Whoever reads slurm.conf reads what it includes, and fails without it."""
-    if isinstance(sight.conf, Unavailable):
+    now, here = sight.standing, socket.gethostname().partition(".")[0]
+    if isinstance(now, Unavailable):
         return
-    here = socket.gethostname().partition(".")[0]
-    lines = [line for line in sight.conf.lines if line.kind == "nodename"]
-    elsewhere = [each for each in lines if dict(each.pairs).get("nodehostname", each.name) != here]
-    if elsewhere and "enable_configless" not in sight.theirs.get("slurmctldparameters", ""):
+    nodes = [line for line in now.conf.lines if line.kind == "nodename"]
+    elsewhere = [line for line in nodes if dict(line.pairs).get("nodehostname", line.name) != here]
+    if elsewhere and not _is_handed_out(now):
         text = f"slurmd and commands on other machines need {sight.attachment.include} as well"
-        todo = "copy it there to the same path whenever it changes, or use configless Slurm"
-        yield Check("other machines", None, text, todo)
+        yield Check("other machines", None, text, _hand_out(sight, now))
+
+
+def _is_handed_out(now: Standing) -> bool:
+    """By a configless slurmctld; one that does not include it yet will be told how."""
+    line = now.conf.ours
+    return is_configless(now.running) and (line is None or "/" not in (line.included or ""))
+
+
+def _hand_out(sight: Sight, now: Standing) -> str:
+    include, conf = sight.attachment.include, sight.attachment.conf
+    if not is_configless(now.running):
+        return "copy it there to the same path whenever it changes, or use configless Slurm"
+    beside = conf.with_name(include.name)
+    return f"run `ln -s {include} {beside}`, and write `include {include.name}` in {conf}"
 
 
 def look_at_cgroups(sight: Sight) -> Iterator[Check]:

@@ -1,0 +1,316 @@
+"""What `tide attach` finds and says, from what a real slurmctld printed."""
+
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from springtide.batch.slurm_attached import Attachment, Standing
+from springtide.batch.slurm_existing import Conf, Running, parse_lines, parse_running, read
+from springtide.batch.slurm_include import compose_include
+from springtide.cli import attach_checks, attached_checks
+from springtide.cli.attach_checks import Sight
+from springtide.cli.attach_text import render_joining, render_leaving, render_restart
+from springtide.cli.client import Client
+from springtide.cli.main import app
+from springtide.cli.subject import Check, Subject
+from springtide.ports import Unavailable
+from springtide.spec import Cluster, parse
+
+RECORDED = Path(__file__).parents[1] / "recorded"
+HOST = socket.gethostname()
+CONF = Path("/etc/slurm/slurm.conf")
+PLAIN = f"""\
+SlurmctldHost={HOST}
+SlurmUser=slurm
+TreeWidth=3
+PrologSlurmctld=/etc/slurm/prolog
+NodeName=static[1-3] CPUs=2
+PartitionName=old Nodes=static[1-3] Default=YES
+"""
+BATCH = "attach: /etc/slurm/slurm.conf, prolog: /etc/slurm/prolog"
+
+
+class World:
+    """A Slurm as it would be read, and a cluster for it."""
+
+    def __init__(self, state: Path) -> None:
+        self.state = state
+        text = (RECORDED / "slurm-22.05.8__scontrol-show-config_plain.out").read_text()
+        shown = parse_running(text.replace("head(10.0.0.1)", HOST)).settings
+        self.shown = {**shown, "treewidth": "3", "slurmctldparameters": ""}
+
+    def cluster(self, batch: str = BATCH, more: str = "") -> Cluster:
+        groups = "groups: {general: {nodes: 'n[1-9]'}}"
+        head = f"cluster: blue\nstate: {self.state}\n"
+        return parse(f"{head}batch: {{{batch}}}\n{groups}\n{more}", "c.yaml")
+
+    def conf(self, text: str = PLAIN) -> Conf:
+        ours = self.state / "conf" / "springtide.conf"
+        return read(CONF, ours, lambda path: text)
+
+    def sight(self, cluster: Cluster | None = None, conf: str = PLAIN, **shown: str) -> Sight:
+        spec = cluster or self.cluster()
+        found, running = self.conf(conf), Running({**self.shown, **shown})
+        wanted = compose_include(spec, found, running, "")
+        standing = Standing(found, running, (), wanted, wanted, running.booted_at - 9, "")
+        about = Subject(spec, Client(spec.state), None, Path("/root/cluster.yaml"))
+        return Sight(about, Attachment(spec), found, running, standing)
+
+    def loaded(self, cluster: Cluster | None = None, conf: str = "", **shown: str) -> Sight:
+        """A slurmctld that runs with our include; but what is shown counts."""
+        text = f"{PLAIN}{conf}include {self.state}/conf/springtide.conf\n"
+        plain = self.sight(cluster, text)
+        assert isinstance(plain.standing, Standing)
+        ours = dict(pair for line in parse_lines(plain.standing.wanted) for pair in line.settings)
+        return self.sight(cluster, text, **{**ours, **shown})
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path / "s")
+
+
+def only(checks: list[Check], name: str) -> Check:
+    (found,) = [check for check in checks if check.name == name]
+    return found
+
+
+# --- what must be right before -------------------------------------------------------------
+
+
+def before(sight: Sight) -> list[Check]:
+    looks = [look for look in attach_checks.REQUIRED if look not in UNTRIED]
+    return attached_checks.look(looks, sight)
+
+
+UNTRIED = (attach_checks.look_at_munge, attach_checks.look_at_include)
+"""They run programs."""
+
+
+def test_a_plain_slurm_can_be_attached_to(world: World) -> None:
+    assert [check for check in before(world.sight()) if check.ok is False] == []
+
+
+def test_a_version_that_is_too_old_is_refused(world: World) -> None:
+    sight = world.sight()
+    old = Running({**world.shown, "slurm_version": "20.11.4"})
+    found = only(before(replace(sight, running=old)), "Slurm's version")
+    assert (found.ok, found.text) == (
+        False,
+        "Slurm 20.11 is too old; install Slurm 22.05 or newer",
+    )
+
+
+def test_a_slurmctld_elsewhere_is_refused(world: World) -> None:
+    found = only(before(world.sight(slurmctldhost="head(10.0.0.1)")), "slurmctld")
+    assert found.ok is False
+    assert found.todo == "run this on head: slurmctld calls our programs there"
+
+
+def test_a_slurmctld_of_another_user_is_refused(world: World) -> None:
+    found = only(before(world.sight(slurmuser="root(0)")), "SlurmUser")
+    assert found.ok is False
+    assert found.todo == "set `batch: {user: root}`"
+
+
+def test_names_that_are_taken_are_refused(world: World) -> None:
+    taken = PLAIN.replace("static", "n").replace("PartitionName=old", "PartitionName=main")
+    found = before(world.sight(conf=taken))
+    assert only(found, "names of nodes").text == f"n[1-3] is defined in {CONF} already"
+    assert only(found, "names of partitions").ok is False
+
+
+def test_a_power_saving_of_theirs_is_refused(world: World) -> None:
+    found = only(before(world.sight(conf=f"{PLAIN}ResumeProgram=/sbin/wake\n")), "their programs")
+    assert found.ok is False
+    assert "ResumeProgram is /sbin/wake" in found.text
+
+
+def test_a_prolog_of_theirs_must_be_chained(world: World) -> None:
+    cluster = world.cluster("attach: /etc/slurm/slurm.conf")
+    found = only(before(world.sight(cluster)), "their prolog")
+    assert (found.ok, found.todo) == (False, "set `batch: {prolog: /etc/slurm/prolog}`")
+    assert only(before(world.sight()), "their prolog").ok
+
+
+def test_a_reboot_program_of_theirs_may_stay(world: World) -> None:
+    sight = world.sight(conf=f"{PLAIN}RebootProgram=/sbin/reboot\n")
+    found = only(before(sight), "their RebootProgram")
+    assert found.ok is None
+    assert "--direct" in found.todo
+
+
+def test_a_slurm_that_does_not_answer_is_told_of_once(world: World) -> None:
+    away = Unavailable("nobody answers")
+    sight = replace(world.sight(), running=away, standing=away)
+    wrong = [check.name for check in before(sight) if check.ok is False]
+    assert wrong == ["slurmctld"]
+    assert "nobody" not in " ".join(check.text for check in state(sight))
+
+
+def test_a_slurm_conf_in_etc_itself_cannot_be_mounted(world: World) -> None:
+    cluster = world.cluster("attach: /etc/slurm.conf, prolog: /etc/slurm/prolog")
+    found = only(before(world.sight(cluster)), "slurm.conf")
+    assert found.ok is False
+    assert found.todo == "move it to a directory of its own"
+
+
+# --- how it runs with us -------------------------------------------------------------------
+
+
+def state(sight: Sight) -> list[Check]:
+    looks = [look for look in attached_checks.STATE if look is not attached_checks.look_at_times]
+    return attached_checks.look(looks, sight)
+
+
+def test_a_slurm_that_is_not_attached_yet_has_nothing_wrong(world: World) -> None:
+    found = state(world.sight())
+    assert [check for check in found if check.ok is False] == []
+    assert only(found, "include").text.endswith("springtide.conf yet")
+    assert only(found, "loaded").ok is None
+
+
+def test_a_slurm_that_runs_with_us_is_well(world: World) -> None:
+    found = state(world.loaded())
+    assert [check for check in found if check.ok is False] == []
+    assert only(found, "loaded").ok
+    assert only(found, "their nodes").text == "3, none is ever suspended"
+
+
+def test_a_tree_that_is_too_small_is_wrong(world: World) -> None:
+    found = only(state(world.loaded(treewidth="11")), "TreeWidth")
+    assert found.ok is False
+    assert found.text.startswith("11 for 12 nodes")
+    assert found.todo == f"take TreeWidth=3 out of {CONF}, line 3"
+    assert only(state(world.loaded(treewidth="12")), "TreeWidth").ok
+
+
+def test_options_that_slurmctld_does_not_have_are_wrong(world: World) -> None:
+    found = state(world.loaded(slurmctldparameters="power_save_interval=1"))
+    missing = {check.text.split()[0] for check in found if check.name == "SlurmctldParameters"}
+    assert {"cloud_reg_addrs", "reboot_from_controller"} <= missing
+
+
+def test_nodes_of_theirs_that_would_be_suspended_are_wrong(world: World) -> None:
+    found = only(
+        state(world.loaded(suspendtime="300 sec", suspendexcnodes="static[1-2]")), "their nodes"
+    )
+    assert (found.ok, found.text) == (False, "static3 would be suspended after 300 sec")
+    assert only(state(world.loaded(suspendexcnodes="")), "their nodes").ok
+
+
+def test_hidden_nodes_are_wrong_unless_they_are_wanted_so(world: World) -> None:
+    assert only(state(world.loaded(privatedata="jobs")), "PrivateData").ok is False
+    hiding = world.cluster(f"{BATCH}, hide_off: true")
+    names = [check.name for check in state(world.loaded(hiding, privatedata="jobs"))]
+    assert "PrivateData" not in names
+
+
+def test_a_line_that_was_taken_out_again_is_wrong(world: World) -> None:
+    sight = world.sight(resumeprogram=f"{world.state}/bin/resume")
+    found = only(state(sight), "include")
+    assert found.ok is False
+    assert "any more" in found.text
+
+
+def test_other_machines_need_the_include_too(world: World) -> None:
+    found = only(state(world.loaded()), "other machines")
+    assert "copy it there" in found.todo
+    configless = world.loaded(slurmctldparameters="enable_configless")
+    assert "ln -s" in only(state(configless), "other machines").todo
+    here = PLAIN.replace("static[1-3] CPUs", f"static1 NodeHostname={HOST} CPUs")
+    assert "other machines" not in [check.name for check in state(world.sight(conf=here))]
+
+
+def test_what_may_surprise_is_told(world: World) -> None:
+    assert only(state(world.loaded(returntoservice="0")), "ReturnToService").ok is None
+    sight = world.loaded(conf="ProctrackType=proctrack/cgroup\n")
+    assert only(state(sight), "cgroups").ok is None
+
+
+# --- what is to be done ------------------------------------------------------------------------
+
+
+def standing(sight: Sight) -> Standing:
+    assert isinstance(sight.standing, Standing)
+    return sight.standing
+
+
+def joining(sight: Sight) -> list[str]:
+    now = standing(sight)
+    restart = render_restart(now.running, "systemctl restart slurmctld")
+    return render_joining(now, sight.attachment.include, restart, "tide attach FILE")
+
+
+def test_the_lines_to_add_and_to_take_out_are_told_exactly(world: World) -> None:
+    assert joining(world.sight()) == [
+        f"add to {CONF}, as its last line:",
+        f"  include {world.state}/conf/springtide.conf",
+        "take out what the include has now, with what it was if it is a list:",
+        f"  {CONF}, line 3: TreeWidth=3",
+        f"  {CONF}, line 4: PrologSlurmctld=/etc/slurm/prolog",
+        "restart slurmctld; jobs go on (no `scontrol reconfigure` before that: 22.05.8 ends when "
+        "nodes come or go):",
+        "  systemctl restart slurmctld",
+        "then run this again:",
+        "  tide attach FILE",
+    ]
+
+
+def test_only_a_part_of_a_line_may_have_to_go(world: World) -> None:
+    lines = joining(world.sight(conf=PLAIN.replace("TreeWidth=3", "TreeWidth=3 MaxJobCount=9")))
+    assert f"  {CONF}, line 3: TreeWidth of `TreeWidth=3 MaxJobCount=9`" in lines
+
+
+def test_what_holds_for_all_later_nodes_must_not_hold_for_ours(world: World) -> None:
+    lines = joining(world.sight(conf=f"NodeName=DEFAULT Gres=gpu:8\n{PLAIN}"))
+    assert lines[0].startswith(f"add to {CONF}, before line 1 (what `NodeName=DEFAULT Gres=gpu:8`")
+
+
+def test_a_configless_slurm_is_told_to_link_the_include(world: World) -> None:
+    lines = joining(world.sight(slurmctldparameters="enable_configless"))
+    assert f"  ln -s {world.state}/conf/springtide.conf /etc/slurm/springtide.conf" in lines
+    assert "  include springtide.conf" in lines
+
+
+def test_a_newer_slurmctld_need_not_be_restarted(world: World) -> None:
+    assert not [line for line in joining(world.sight(slurm_version="23.11.4")) if "restart" in line]
+    assert render_restart(None, "as you do")[0] == "start slurmctld, which does not answer:"
+
+
+def test_whoever_leaves_says_what_to_put_back(world: World) -> None:
+    include = standing(world.sight()).wanted
+    conf = world.conf(f"TreeWidth=3\ninclude {world.state}/conf/springtide.conf\n")
+    path = world.state / "conf" / "springtide.conf"
+    assert render_leaving(conf, path, include, [], "tide attach --remove") == [
+        f"take out of {CONF}, line 2:",
+        f"  include {path}",
+        f"put back into {CONF} (until then {path} has it):",
+        "  PrologSlurmctld=/etc/slurm/prolog",
+        "then run this again, which removes the rest:",
+        "  tide attach --remove",
+    ]
+
+
+def test_a_file_without_attach_is_told_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(f"cluster: own\nstate: {tmp_path / 's'}\n")
+    with pytest.raises(SystemExit) as ended:
+        app(["attach", str(file)])
+    assert ended.value.code == 2
+    assert "attach: /etc/slurm/slurm.conf" in capsys.readouterr().err
+
+
+def test_a_file_with_attach_is_not_deployed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(f"cluster: own\nstate: {tmp_path / 's'}\nbatch: {{attach: /x/slurm.conf}}\n")
+    with pytest.raises(SystemExit) as ended:
+        app(["deploy", str(file)])
+    assert ended.value.code == 2
+    assert f"use `tide attach {file}`" in capsys.readouterr().err
