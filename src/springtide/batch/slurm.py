@@ -4,7 +4,6 @@ What it does with nodes is in `slurm_nodes`; here are jobs, and the control proc
 """
 
 import re
-from asyncio import gather
 from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock
 
@@ -77,13 +76,14 @@ class Slurm(SlurmNodes):
         queue = slurm_rebuild.queue_of(set(partitions.values()))
         said = await self._in_thread(lambda: self._commands.checked(queue).stdout)
         submitted = slurm_rebuild.parse_queue(said)
-        wanted = [name for name in partitions if name not in submitted]
-        jobs = await gather(*(self._submit(name, partitions[name], command) for name in wanted))
-        fresh = dict(zip(wanted, jobs, strict=True))
+        fresh = {
+            name: await self._submit(slurm_rebuild.submission(name, partition, command))
+            for name, partition in partitions.items()
+            if name not in submitted
+        }
         return {name: fresh.get(name) or submitted[name] for name in partitions}
 
-    async def _submit(self, node: str, partition: str, command: str | None) -> str:
-        sbatch = slurm_rebuild.submission(node, partition, command)
+    async def _submit(self, sbatch: Sequence[str]) -> str:
         said = await self._in_thread(lambda: self._commands.checked(sbatch).stdout)
         return slurm_rebuild.parse_submitted(said)
 

@@ -96,17 +96,16 @@ class SlurmNodes:
     async def power_down(self, nodes: Iterable[str]) -> None:
         """At once where nothing runs or will run; the rest take no further jobs."""
         seen = await self._look(nodes)
-        booting = [n for n in seen if n.power is Power.GOING_UP and n.state == "IDLE"]
-        there = [n for n in seen if n.power in (Power.UP, Power.GOING_UP) and n not in booting]
-        free = [node for node in there if not _is_persons(node)]
+        booting = [node for node in seen if _is_booting(node)]
         await self._update_with_reasons(booting, "power_down_force", "not wanted any more")
-        await self._update(_names(free), "state=power_down_asap")
+        there = [n for n in seen if n.power in (Power.UP, Power.GOING_UP) and not _is_booting(n)]
+        free = [node.name for node in there if not _is_persons(node)]
+        await self._update(free, "state=power_down_asap")
         for reason, names in _by_reason(node for node in there if _is_persons(node)):
             await self._update(names, "state=power_down_asap", f"reason={reason}")
 
     async def release(self, nodes: Iterable[str]) -> None:
-        """What powers down may power up again, and is not left down; whoever drained it has it
-        drained."""
+        """What powers down may power up again, unless somebody drained it or put it down."""
         seen = await self._once(nodes, lambda n: n.busy or "POWER_DOWN" not in n.flags)
         leaving = [node for node in seen if _is_leaving(node)]
         for reason, names in _by_reason(n for n in leaving if _has_lost_drain(n)):
@@ -135,10 +134,14 @@ class SlurmNodes:
     # Drains
 
     async def drain(self, nodes: Iterable[str], reason: str, by: str = OURS) -> None:
+        """Not a node that Slurm hides, for our sake: somebody may have drained it."""
         text = slurm_reason.write(slurm_text.one_line(reason, LONGEST_REASON), by)
         seen = await self._look(nodes)
-        free = [node.name for node in seen if not node.drained]
+        free = [n.name for n in seen if not n.drained and (by != OURS or not self._is_hidden(n))]
         await self._update(free, "state=drain", f"reason={text}")
+
+    def _is_hidden(self, node: BatchNode) -> bool:
+        return self._unseen.get(node.name) is node
 
     async def undrain(self, nodes: Iterable[str], by: str | None = OURS) -> None:
         """A reboot that was asked for and has not begun is asked for no more."""
@@ -173,16 +176,15 @@ class SlurmNodes:
     async def expect(self, nodes: Iterable[str]) -> None:
         """Down until heard from; those that Slurm reboots or starts are so already."""
         seen = [n for n in await self._look(nodes) if n.power is Power.UP and n.state != "DOWN"]
-        drained = [node for node in seen if node.drained and node.owner != SLURM]
-        for reason, names in _by_reason(drained):
+        for reason, names in _by_reason(node for node in seen if _is_wished(node)):
             await self._update(names, "state=down", f"reason={reason}")
-        rest = [node.name for node in seen if node not in drained]
+        rest = [node.name for node in seen if not _is_wished(node)]
         await self._update(rest, "state=down", f"reason={_ours('starts afresh')}")
 
     async def fail(self, nodes: Iterable[str], reason: str) -> None:
         """A reboot that Slurm still waits for is over, or it would end a drain later on."""
         seen = await self._look(nodes)
-        kept = [n for n in seen if _is_persons(n) and n.drained and "REBOOT_ISSUED" in n.flags]
+        kept = [n for n in seen if _is_persons(n) and "REBOOT_ISSUED" in n.flags]
         await self._update(_names(kept), "state=resume")
         for theirs, names in _by_reason(kept):
             await self._update(names, "state=drain", f"reason={theirs}")
@@ -219,7 +221,16 @@ class SlurmNodes:
 
 def _is_persons(node: BatchNode) -> bool:
     """Whether somebody drained it who is neither we nor Slurm."""
-    return node.drained and node.owner not in (OURS, SLURM)
+    return _is_wished(node) and node.owner != OURS
+
+
+def _is_wished(node: BatchNode) -> bool:
+    """Whether it is drained for another reason than its instance, as Slurm does."""
+    return node.drained and node.owner != SLURM
+
+
+def _is_booting(node: BatchNode) -> bool:
+    return node.power is Power.GOING_UP and node.state == "IDLE"
 
 
 def _is_leaving(node: BatchNode) -> bool:
