@@ -93,7 +93,7 @@ class RealCluster:
         command = [sys.executable, "-m", "springtide.cli.main", *arguments]
         env = {**os.environ, "TIDE_STATE": str(self.state), "COLUMNS": "200"}
         return subprocess.run(
-            command, env=env, text=True, capture_output=True, timeout=120, check=False, **options
+            command, env=env, text=True, capture_output=True, timeout=240, check=False, **options
         )
 
     def deploy(self) -> Json:

@@ -21,7 +21,7 @@ groups:
 partitions:
   main: {groups: [general], default: true}
   both: {groups: [general, gpu]}
-timing: {idle: 3600s, start: 60s, stop: 30s}
+timing: {idle: 3600s, start: 60s, stop: 10s}
 """
 
 

@@ -4,8 +4,9 @@ And the daemon killed at any point of it: no job is lost, and the world becomes 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -235,7 +236,7 @@ async def _update(world: World, daemon: Daemon) -> Callable[[], bool]:
     return lambda: set(running(world)) == {"c1", "c2", "c3"}
 
 
-Scenario = Callable[[World, Daemon], Awaitable[Callable[[], bool]]]
+Scenario = Callable[[World, Daemon], Coroutine[Any, Any, Callable[[], bool]]]
 
 
 async def _killed(world: World, scenario: Scenario, dies_at: int | None) -> int:

@@ -29,6 +29,9 @@ LONGEST_COMMENT = 500
 
 _JOB_ID = re.compile(r"[0-9]+(?:[_+][0-9]+)?")
 
+NODES = "nodes"
+"""Beside slurm.conf."""
+
 
 class Slurm(SlurmNodes):
     """The Slurm of one cluster."""
@@ -75,7 +78,7 @@ class Slurm(SlurmNodes):
             raise Unavailable(slurm_rebuild.ADVICE)
         queue = slurm_rebuild.queue_of(set(partitions.values()))
         said = await self._in_thread(lambda: self._commands.checked(queue).stdout)
-        submitted = slurm_rebuild.parse_queue(said)
+        submitted = slurm_rebuild.parse_queue(said) if command is None else {}
         fresh = {
             name: await self._submit(slurm_rebuild.submission(name, partition, command))
             for name, partition in partitions.items()
@@ -121,11 +124,19 @@ class Slurm(SlurmNodes):
             raise Unavailable(f"Slurm would not read its new configuration: {why}") from error
         finally:
             draft.unlink(missing_ok=True)
+        if not self._conf.exists():
+            self._list_nodes()
         slurm_place.write(self._conf, text)
+        self._list_nodes()
         hosts = self._conf.with_name("hosts")
         known = hosts.read_text() if hosts.exists() else "127.0.0.1 localhost\n"
         host = control_host(self._cluster)
         slurm_place.write(hosts, slurm_control.render_hosts(known, host, site.control_address))
+
+    def _list_nodes(self) -> None:
+        """The names in slurm.conf, one a line: a node whose name is new waits until it is there."""
+        listed = "".join(f"{name}\n" for name in self._cluster.managed)
+        slurm_place.write(self._conf.with_name(NODES), listed)
 
     def _load(self, text: str, site: Site) -> str:
         """Have slurmctld run with this text, which is in place already; says what changed."""

@@ -23,7 +23,7 @@ ADVICE = (
 HIGHEST_FACTOR = 65533
 
 _JOB = re.compile(r"(\d+)\|rebuild-(\S+)")
-_PREFIX = "rebuild-"
+_PREFIX, _TRIAL = "rebuild-", "try-"
 
 
 def partitions(cluster: Cluster) -> dict[str, list[str]]:
@@ -81,7 +81,8 @@ def submission(node: str, partition: str, command: str | None) -> list[str]:
 
     It is not put back into the queue if its node fails: that would only be tried again.
     """
-    job = [f"--job-name={_PREFIX}{node}", f"--nodelist={node}", f"--partition={partition}"]
+    prefix = _PREFIX if command is None else _TRIAL
+    job = [f"--job-name={prefix}{node}", f"--nodelist={node}", f"--partition={partition}"]
     quiet = ["--output=/dev/null", "--chdir=/", "--no-requeue"]
     reboot = ["--reboot"] if command is None else []
     body = f"--wrap={'true' if command is None else command}"

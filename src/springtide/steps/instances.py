@@ -2,14 +2,24 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import inf
 
 from springtide import decide
 from springtide.decide import Fate
-from springtide.model import Kind, Move, NodeState
-from springtide.ports import CloudError, Instance, InstanceState, Launch, Provider, Transient
+from springtide.model import STARTS_NODES, Kind, Move, NodeState
+from springtide.ports import (
+    CloudError,
+    Instance,
+    InstanceState,
+    Launch,
+    Power,
+    Provider,
+    Transient,
+    Unavailable,
+)
 from springtide.record import whole
 from springtide.steps import afresh
 from springtide.steps.launches import describe
@@ -29,6 +39,7 @@ LOOK_S = 0.5
 
 async def create_instances(work: Work) -> Fallen:
     """An instance for each node: remains are removed, intent is recorded, then they are made."""
+    await _let_leave(work)
     fallen = _strangers(work) | await _clear_remains(work)
     if work.operation.kind is Kind.REBUILD:
         fallen |= await _reboot_others(work)
@@ -37,6 +48,24 @@ async def create_instances(work: Work) -> Fallen:
     wanted = [node.name for node in requested if node.name not in fallen and not node.instance]
     launched = (_launch(work, provider, names) for provider, names in work.by_provider(wanted))
     return fallen | merged(await together(launched))
+
+
+async def _let_leave(work: Work) -> None:
+    """The batch system does not hear a node that it is powering down: so it is not made yet.
+
+    When it asks for nodes itself, it has done with that. Before a deploy it may not be there.
+    """
+    if work.operation.asked_by == "batch" or work.operation.kind not in STARTS_NODES:
+        return
+    loop = asyncio.get_running_loop()
+    end = loop.time() + work.parts.spec.timing.stop
+    off = [node.name for node in work.record.of(work.names, NodeState.OFF)]
+    with suppress(Unavailable):
+        while off and loop.time() < end:
+            seen = await work.parts.batch.nodes(off)
+            if not any(node.power is Power.GOING_DOWN for node in seen.values()):
+                return
+            await asyncio.sleep(LOOK_S)
 
 
 async def _reboot_others(work: Work) -> Fallen:

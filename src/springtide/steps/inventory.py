@@ -26,9 +26,9 @@ async def publish(work: Work) -> None:
     """Every node knows the names of all that are there, and of no others."""
     nodes = work.record.nodes.values()
     known = {node.name: node.address for node in nodes if node.address}
-    assert work.parts.site is not None
-    with written():
-        await work.parts.configurator.publish(work.parts.site, known)
+    if work.parts.site is not None:
+        with written():
+            await work.parts.configurator.publish(work.parts.site, known)
 
 
 async def _learn_addresses(work: Work) -> Fallen:
