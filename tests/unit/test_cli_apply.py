@@ -120,7 +120,7 @@ def test_another_file_is_the_cluster_s_file_from_then_on(world: World) -> None:
     world.file.rename(elsewhere)
     gone = world.run("apply")
     assert gone.code == Exit.WRONG
-    assert f"the cluster file was {world.file} and is there no more; name it" in gone.err
+    assert f"{world.file}: the cluster file is there no more; name it" in gone.err
     done = world.run("apply", str(elsewhere))
     assert (done.code, done.err) == (0, f"its file is {elsewhere} from now on\n")
     assert json.loads(world.run("status", "--json").out)["file"] == str(elsewhere)

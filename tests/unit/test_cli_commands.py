@@ -165,6 +165,16 @@ def test_a_stranger_may_look_but_not_change(world: World) -> None:
     refused = world.as_user("nobody", "resume", "c1")
     assert refused.returncode == Exit.FAILED
     assert "nobody may not change this cluster; root, slurm may" in refused.stderr
+    for words in (
+        ["suspend", "c1"],
+        ["kill", "c1", "--yes"],
+        ["drain", "c1", "--reason", "mine"],
+        ["undrain", "c1"],
+        ["start"],
+        ["operations", "1", "--cancel"],
+    ):
+        refused = world.as_user("nobody", *words)
+        assert (refused.returncode, "may not change" in refused.stderr) == (Exit.FAILED, True)
 
 
 # --- operations --------------------------------------------------------------------------
@@ -289,6 +299,7 @@ def shared() -> Iterator[World]:
         yield world
 
 
+@pytest.mark.accepts("A23")
 def test_a_protected_cluster_must_be_named() -> None:
     with served(SPEC + "protected: true\n") as world:
         done = world.run("destroy", "--yes")

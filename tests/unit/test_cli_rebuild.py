@@ -1,6 +1,7 @@
 """`tide rebuild` and `tide update`: what nodes run becomes what the file wants, and is seen so."""
 
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -159,6 +160,14 @@ def test_nobody_in_service_is_nothing_to_do(shared: World) -> None:
     assert (done.code, done.out) == (0, "none of these nodes is in service: nothing was changed\n")
     done = shared.run("update", "c4", "--yes")
     assert (done.code, done.out) == (0, "no such node is in service: nothing was changed\n")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+@pytest.mark.parametrize("words", [["rebuild", "--force"], ["update"]])
+def test_a_stranger_may_not_do_it(shared: World, words: list[str]) -> None:
+    done = shared.as_user("nobody", *words, "--yes")
+    assert done.returncode == Exit.FAILED
+    assert "nobody may not change this cluster" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["rebuild", "update"])

@@ -14,6 +14,7 @@ from springtide.cli.endings import Complaint, Exit
 
 LONGEST = 500_000
 """Bytes of a cluster file; the daemon reads no more."""
+NO_FILE = "there is no such file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +32,12 @@ def find(daemon: Client, status: Json, given: str | None = None) -> ClusterFile:
     stored = daemon.stored_spec
     known = Path(status["file"]) if status["file"] else stored
     path = known if given is None else Path(given).absolute()
-    if given is None and not path.exists():
-        raise Complaint(
-            f"the cluster file was {path} and is there no more; name it: `tide apply FILE`",
-            Exit.WRONG,
-        )
-    return ClusterFile(path, read(path), ours=path == stored)
+    missing = "the cluster file is there no more; name it: `tide apply FILE`"
+    text = read(path, missing if given is None else NO_FILE)
+    return ClusterFile(path, text, ours=path == stored)
 
 
-def read(path: Path) -> str:
+def read(path: Path, missing: str = NO_FILE) -> str:
     """Line ends stay as they are."""
     try:
         if path.exists() and not path.is_file():
@@ -48,7 +46,7 @@ def read(path: Path) -> str:
             content = stream.read(LONGEST + 1)
         text = content.decode("utf-8-sig")
     except FileNotFoundError:
-        raise Complaint(f"{path}: there is no such file", Exit.WRONG) from None
+        raise Complaint(f"{path}: {missing}", Exit.WRONG) from None
     except OSError as error:
         raise Complaint(f"{path} cannot be read: {error.strerror}", Exit.WRONG) from None
     except UnicodeDecodeError:
