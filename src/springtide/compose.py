@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from string import digits
 
 from springtide.batch import slurm_existing
 from springtide.batch.slurm import Slurm
@@ -177,4 +178,5 @@ def programs(spec: Cluster) -> Programs:
         user=spec.batch.user,
         prolog=str(spec.batch.prolog) if spec.batch.prolog else None,
         wait_s=spec.timing.start + spec.timing.stop,
+        heads=sorted({name.rstrip(digits) for name in spec.managed}) if spec.batch.attach else (),
     )

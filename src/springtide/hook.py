@@ -167,11 +167,17 @@ def prolog(settings: Settings, environ: dict[str, str]) -> int:
         "nodes": environ.get("SLURM_JOB_NODELIST"),
         "partition": environ.get("SLURM_JOB_PARTITION"),
     }
-    if message["job"] and message["nodes"]:
+    if message["job"] and concerns(settings, environ.get("SLURM_JOB_NODELIST", "")):
         wait_for_nodes(settings, message)
     if settings.get("prolog"):
         os.execve(settings["prolog"], [settings["prolog"]], environ)
     return 0
+
+
+def concerns(settings: Settings, nodes: str) -> bool:
+    """Whether a node of ours may be among them: else nobody has to be asked, or to be there."""
+    heads = settings.get("heads", "").split(",")
+    return bool(nodes) and any(head in nodes for head in heads)
 
 
 def wait_for_nodes(settings: Settings, message: Message) -> None:

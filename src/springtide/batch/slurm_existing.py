@@ -209,13 +209,12 @@ class Running:
 
 
 def parse_running(text: str) -> Running:
-    """From `scontrol show config`; what is not set is left out."""
+    """From `scontrol show config`; what is not set is empty."""
     pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
     known = {key.strip().lower().removesuffix("[0]"): value.strip() for key, _, value in pairs}
-    settings = {key: value for key, value in known.items() if value not in ("", "(null)")}
-    if "slurm_version" not in settings:
+    if "slurm_version" not in known:
         raise UnreadableError("scontrol did not print the configuration")
-    return Running(settings)
+    return Running({key: "" if value == "(null)" else value for key, value in known.items()})
 
 
 # What nodes need of it

@@ -145,10 +145,13 @@ def _lines(text: str) -> Iterable[str]:
 
 
 def decide_differences(include: str, running: Running) -> dict[str, str]:
-    """The settings of the include that slurmctld does not run with, and what it has instead."""
-    wanted = _settings(include)
+    """The settings of the include that slurmctld does not run with, and what it has instead.
+
+    Of what it does not tell at all nothing is known.
+    """
+    told = {key: value for key, value in _settings(include).items() if key in running.settings}
     return {
         key: running.get(key)
-        for key, value in wanted.items()
+        for key, value in told.items()
         if not same(key, value, running.get(key))
     }

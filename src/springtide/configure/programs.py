@@ -8,6 +8,7 @@ import os
 import shutil
 import stat
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -35,6 +36,8 @@ class Programs:
     user: str
     prolog: str | None
     wait_s: float
+    heads: Sequence[str] = ()
+    """What names of our nodes begin with, if there are others; jobs on those need not wait."""
 
     def install(self) -> None:
         """Write the programs; what is right already stays as it is."""
@@ -58,6 +61,7 @@ class Programs:
             "spool": self.spool,
             "prolog": self.prolog or "",
             "wait_s": self.wait_s,
+            "heads": ",".join(self.heads),
         }
         return "".join(f"{key}={value}\n" for key, value in settings.items())
 

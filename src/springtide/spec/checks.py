@@ -194,6 +194,9 @@ def _attached(data: Data) -> Iterator[Finding]:
     """A Slurm that is there without us stays where it is and as it is."""
     batch = section(data, "batch")
     if batch.get("attach") is None:
+        if batch.get("munge_key") is not None:
+            message = "munge_key goes with batch.attach; a Slurm of our own has a key of its own"
+            yield Finding(("batch", "munge_key"), message, KEY)
         return
     if batch.get("accounting") is not None:
         message = "with batch.attach, accounting is a matter of the Slurm that is there; leave it"
