@@ -7,7 +7,8 @@ from string import digits
 
 from springtide.batch import slurm_existing
 from springtide.batch.slurm import Slurm
-from springtide.batch.slurm_attached import AttachedSlurm, Attachment
+from springtide.batch.slurm_attached import AttachedSlurm
+from springtide.batch.slurm_attachment import Attachment
 from springtide.batch.slurm_conf import control_host
 from springtide.batch.slurm_existing import MUNGE_KEY, Places
 from springtide.configure.attached_node import AttachedNode

@@ -5,7 +5,7 @@ Called when the cluster is destroyed, and by `tide attach --remove` until nothin
 
 from pathlib import Path
 
-from springtide.batch.slurm_attached import Attachment
+from springtide.batch.slurm_attachment import Attachment
 from springtide.compose import programs
 from springtide.layout import Layout
 from springtide.spec import Cluster, Slurm

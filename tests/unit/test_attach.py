@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from springtide.batch.slurm_attached import Attachment, Standing
+from springtide.batch.slurm_attachment import Attachment
 from springtide.batch.slurm_existing import Conf, Running, parse_lines, parse_running, read
 from springtide.batch.slurm_include import compose_include
+from springtide.batch.slurm_standing import Standing
 from springtide.cli import attach_checks, attached_checks
 from springtide.cli.attach_checks import Sight
 from springtide.cli.attach_text import render_joining, render_leaving, render_restart

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from springtide.batch.slurm_attached import Standing
 from springtide.batch.slurm_existing import (
     Conf,
     Running,
@@ -22,6 +21,7 @@ from springtide.batch.slurm_include import (
     render_left,
     same,
 )
+from springtide.batch.slurm_standing import Standing
 from springtide.batch.slurm_text import UnreadableError
 from springtide.spec import Cluster, parse
 

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from springtide.batch import slurm_existing
-from springtide.batch.slurm_attached import Attachment, Standing
+from springtide.batch.slurm_attachment import Attachment
 from springtide.batch.slurm_conf import TooOldError, check_version
 from springtide.batch.slurm_existing import MUNGE_KEY, Conf, Running, parse_lines
 from springtide.batch.slurm_include import parse_former
 from springtide.batch.slurm_munge import try_key
 from springtide.batch.slurm_service import read
+from springtide.batch.slurm_standing import Standing
 from springtide.cli.subject import Check, Subject
 from springtide.nodeset import fold
 from springtide.ports import Unavailable

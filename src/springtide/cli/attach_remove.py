@@ -6,7 +6,7 @@ restarted slurmctld; run again after that, nothing is left.
 
 from collections.abc import Sequence
 
-from springtide.batch.slurm_attached import Attachment
+from springtide.batch.slurm_attachment import Attachment
 from springtide.batch.slurm_service import read
 from springtide.cli import attached, detached, output, serving
 from springtide.cli.attach_checks import see

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from springtide.batch.slurm_attached import Standing
 from springtide.batch.slurm_existing import Conf, Line, Running
 from springtide.batch.slurm_include import RELOADS_ALL, Clash, decide_clashes, lost
+from springtide.batch.slurm_standing import Standing
 
 
 def render_line(clash: Clash) -> str:

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from springtide.batch.slurm_attached import Standing
 from springtide.batch.slurm_existing import Running
+from springtide.batch.slurm_standing import Standing
 from springtide.cli import attach_checks, attached_checks, checks, file_checks
 from springtide.cli.attach_checks import Sight, see
 from springtide.cli.attach_text import render_joining, render_restart

@@ -7,10 +7,10 @@ owner of that Slurm is no failure.
 import socket
 from collections.abc import Iterable, Iterator, Sequence
 
-from springtide.batch.slurm_attached import Standing
 from springtide.batch.slurm_conf import hides_nodes
 from springtide.batch.slurm_existing import Line, Running, parse_lines
 from springtide.batch.slurm_include import decide_clashes, same
+from springtide.batch.slurm_standing import Standing
 from springtide.cli.attach_checks import Look, Sight
 from springtide.cli.attach_text import is_configless, render_line
 from springtide.cli.subject import Check

@@ -88,7 +88,7 @@ conf={conf} hosts={hosts} key={key} socket={socket}
 
 until [ -s "$conf" ] && [ -s "$key" ]; do sleep 0.1; done
 # A slurmd whose name is not in slurm.conf ends.
-nodes=${{conf%/*}}/nodes
+nodes=${{hosts%/*}}/nodes
 until [ ! -e "$nodes" ] || grep -qx "$TIDE_NODE" "$nodes"; do sleep 0.1; done
 for path in {mounts}; do
     until [ -d "$path" ]; do sleep 0.1; done

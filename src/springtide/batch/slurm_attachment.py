@@ -1,0 +1,270 @@
+"""Our part in a Slurm of somebody else's: one file that its slurm.conf includes.
+
+The daemon's AttachedSlurm reloads through an Attachment; `tide attach` and `tide check` look
+through one. Nothing else of that Slurm is written, and its slurmctld is never started or
+stopped: it is asked to reread its files where that is enough.
+"""
+
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from springtide.batch import slurm_existing, slurm_text
+from springtide.batch.slurm import NODES
+from springtide.batch.slurm_commands import Commands
+from springtide.batch.slurm_conf import TooOldError, hides_nodes, slurm_of
+from springtide.batch.slurm_existing import Conf, Running, UnreadableConf
+from springtide.batch.slurm_include import (
+    RELOADS_ALL,
+    compose_include,
+    decide_differences,
+    render_left,
+)
+from springtide.batch.slurm_place import check_reachable, directory, write
+from springtide.batch.slurm_service import read
+from springtide.batch.slurm_standing import Standing
+from springtide.layout import Layout
+from springtide.nodeset import NodeNameError, expand, fold
+from springtide.ports import Job, Unavailable
+from springtide.spec import Cluster
+
+REREAD_S = 10.0
+"""A slurmctld has reread its files by then."""
+LOOK_S = 0.2
+
+
+class Waiting(Unavailable):
+    """The owner of that Slurm has something to do first; the text says what."""
+
+
+class Attachment:
+    """One cluster's."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        batch = slurm_of(cluster)
+        assert batch.attach is not None
+        self._cluster = cluster
+        self._layout = Layout(cluster.state)
+        self._user = batch.user
+        self.commands = Commands(batch.attach, "is batch.attach right?")
+
+    @property
+    def conf(self) -> Path:
+        return self.commands.conf
+
+    @property
+    def include(self) -> Path:
+        return self._layout.include
+
+    # Looking
+
+    def look(self, conf: Conf | None = None, running: Running | None = None) -> Standing:
+        """One look at the files and at slurmctld, as far as none was had; raises Unavailable."""
+        conf, running = conf or self.read_conf(), running or self.read_running()
+        written = read(self.include)
+        try:
+            wanted = compose_include(self._cluster, conf, running, written)
+        except TooOldError as error:
+            raise Unavailable(str(error)) from error
+        at = self.include.stat().st_mtime if written else 0.0
+        return Standing(conf, running, self._missing(), wanted, written, at, read(self._taken))
+
+    def read_conf(self) -> Conf:
+        try:
+            return slurm_existing.read(self.conf, self.include)
+        except UnreadableConf as error:
+            raise Unavailable(str(error)) from error
+
+    def read_running(self) -> Running:
+        said = self.commands.checked(["scontrol", "show", "config"]).stdout
+        try:
+            return slurm_existing.parse_running(said)
+        except slurm_text.UnreadableError as error:
+            raise Unavailable(str(error)) from error
+
+    def _missing(self) -> tuple[str, ...]:
+        """A Slurm that hides powered-down nodes cannot tell."""
+        if hides_nodes(self._cluster):
+            return ()
+        said = self.commands.checked(["scontrol", "-o", "show", "nodes"]).stdout
+        known = slurm_text.parse_nodes(said)
+        return tuple(name for name in self._cluster.node_group if name not in known)
+
+    def require_reboots(self) -> None:
+        theirs = self.read_running().get("rebootprogram")
+        if not theirs.startswith(f"{self._layout.programs}/"):
+            raise Unavailable(
+                f"RebootProgram of this Slurm is {theirs or 'not set'}, which does not rebuild "
+                "nodes; use `tide rebuild --direct`"
+            )
+
+    @property
+    def _taken(self) -> Path:
+        return self._layout.run / "springtide.conf"
+
+    @property
+    def _closed(self) -> Path:
+        """There while our partitions are closed by us."""
+        return self._layout.run / "closed"
+
+    # Changing
+
+    def reload(self) -> str:
+        """Write the include and have slurmctld run with it; says what that changed."""
+        now = self.load()
+        if not now.taken or self._closed.exists():
+            self._set_partitions(self._partitions())
+            self._closed.unlink(missing_ok=True)
+        write(self._layout.conf / NODES, "".join(f"{name}\n" for name in self._cluster.managed))
+        write(self._taken, now.wanted)
+        return "slurmctld runs with our nodes" if now.taken != now.wanted else ""
+
+    def load(self) -> Standing:
+        """The same, but for our own account of it. Raises Waiting for what its owner must do."""
+        before = self.look()
+        try:
+            self._install(before)
+        except OSError as error:
+            where = error.filename or self._layout.state
+            raise Unavailable(f"cannot write {where}: {error.strerror}") from error
+        now = self.look()
+        if now.conf.ours is None:
+            raise Waiting(f"{self.conf} does not include {self.include} yet; {_ADVICE}")
+        if now.is_taken:
+            return now
+        if not before.may_reload:
+            raise Waiting(f"slurmctld has not read {self.include} as it is now; {_ADVICE}")
+        self.commands.checked(["scontrol", "reconfigure"])
+        return self._reread()
+
+    def _reread(self) -> Standing:
+        end = time.monotonic() + REREAD_S
+        while not (now := self.look()).is_taken:
+            if time.monotonic() > end:
+                raise Waiting(f"slurmctld has reread its files, but {_why(now)}; {_ADVICE}")
+            time.sleep(LOOK_S)
+        return now
+
+    def _install(self, now: Standing) -> None:
+        """A file that Slurm would not read never takes the place of one that it does."""
+        directory(self._layout.state, "root", 0o755)
+        check_reachable(self._layout.state, self._user)
+        for path in (self._layout.run, self._layout.log, self.include.parent):
+            directory(path, "root", 0o755)
+        if now.written != now.wanted:
+            self.try_include(now)
+            write(self.include, now.wanted)
+
+    def try_include(self, now: Standing) -> None:
+        """Raises Unavailable if Slurm would not read its slurm.conf with the include."""
+        with tempfile.TemporaryDirectory(prefix="tide-conf-") as place:
+            draft = Path(place) / "slurm.conf"
+            draft.write_text(now.conf.render(now.wanted))
+            try:
+                self.commands.checked(["scontrol", "--version"], conf=draft)
+            except Unavailable as error:
+                why = str(error).replace(str(draft), f"{self.conf} with our include")
+                raise Unavailable(f"Slurm would not read it: {why}") from error
+
+    # Partitions and their jobs
+
+    def jobs(self) -> list[Job]:
+        """The jobs that need our nodes: on them, or waiting in our partitions alone."""
+        command = ["squeue", "--all", "--noheader", "-o", slurm_text.JOB_FORMAT]
+        found = slurm_text.parse_jobs(self.commands.checked(command).stdout)
+        ours, nodes = set(self._partitions()), frozenset(self._cluster.node_group)
+        return [job for job in found if _is_on(job, nodes) or set(job.partition.split(",")) <= ours]
+
+    def close(self) -> None:
+        """Have our partitions start no more jobs, until `reload`."""
+        write(self._closed, "")
+        self._set_partitions(dict.fromkeys(self._partitions(), "DOWN"))
+
+    def _set_partitions(self, states: Mapping[str, str]) -> None:
+        """Those that slurmctld knows and shows otherwise."""
+        said = self.commands.checked(["scontrol", "-a", "-o", "show", "partitions"]).stdout
+        lines = slurm_existing.parse_lines(said)
+        shown = {line.name: dict(line.pairs).get("state") for line in lines}
+        for name, state in states.items():
+            if shown.get(name, state) != state:
+                change = [f"partitionname={name}", f"state={state}"]
+                self.commands.checked(["scontrol", "update", *change])
+
+    def _partitions(self) -> dict[str, str]:
+        """Ours, and the states that they should be in."""
+        lines = slurm_existing.parse_lines(read(self.include))
+        ours = [line for line in lines if line.kind == "partitionname"]
+        return {line.name: dict(line.pairs).get("state", "UP").upper() for line in ours}
+
+    # Leaving
+
+    def leave(self) -> "Needed":
+        """Make the include harmless; says what of ours that Slurm still needs."""
+        needed = self._needed()
+        if needed.include:
+            write(self.include, render_left(read(self.include), self.read_conf()))
+        if needed.programs and self._drops_us():
+            return Needed(needed.include, programs=False)
+        return needed
+
+    def _needed(self) -> "Needed":
+        """Of a slurmctld that does not answer nobody knows, so it may need all."""
+        included = self.conf.exists() and self.read_conf().ours is not None
+        try:
+            return Needed(included, self.is_used(self.read_running()))
+        except Unavailable:
+            return Needed(included, included)
+
+    def is_used(self, running: Running) -> bool:
+        """Whether slurmctld runs our programs."""
+        ours = f"{self._layout.programs}/"
+        return any(value.startswith(ours) for value in running.settings.values())
+
+    def _drops_us(self) -> bool:
+        """Whether slurmctld has reread its files and runs without us."""
+        try:
+            if self.read_running().release < RELOADS_ALL:
+                return False
+            self.commands.checked(["scontrol", "reconfigure"])
+            end = time.monotonic() + REREAD_S
+            while self.is_used(self.read_running()):
+                if time.monotonic() > end:
+                    return False
+                time.sleep(LOOK_S)
+        except Unavailable:
+            return False
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """What of ours that Slurm needs, though we leave."""
+
+    include: bool
+    """Its slurm.conf includes it, and slurmctld would not start without it."""
+    programs: bool
+    """slurmctld runs them, above all before each job."""
+
+    def __bool__(self) -> bool:
+        return self.include or self.programs
+
+
+_ADVICE = "run `tide attach` to see what to do"
+
+
+def _is_on(job: Job, nodes: frozenset[str]) -> bool:
+    try:
+        return not nodes.isdisjoint(expand(job.nodes)) if job.nodes else False
+    except NodeNameError:
+        return False
+
+
+def _why(now: Standing) -> str:
+    if now.missing:
+        return f"does not know {fold(now.missing)}"
+    differences = decide_differences(now.wanted, now.running)
+    if differences:
+        return f"runs with other values of {', '.join(differences)}"
+    return "does not run with all of ours"
