@@ -257,6 +257,9 @@ def draining(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> Draining:
     undrained, unserved, busy, free = [], [], [], []
     for node in nodes:
         seen = batch.get(node.name)
+        if _is_at_rest(node, seen):
+            free.append(node.name)
+            continue
         if seen is not None and not seen.drained:
             undrained.append(node.name)
         if seen is not None and node.state is NodeState.OFF and seen.power is Power.GOING_UP:
@@ -266,6 +269,12 @@ def draining(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> Draining:
         elif seen is None or seen.drained:
             free.append(node.name)
     return Draining(tuple(undrained), tuple(unserved), tuple(busy), tuple(free))
+
+
+def _is_at_rest(node: Node, seen: BatchNode | None) -> bool:
+    """It is off, and nobody wants it."""
+    off = node.state is NodeState.OFF
+    return off and (seen is None or seen.power in (Power.DOWN, Power.GOING_DOWN))
 
 
 def undrainable(waiting: Iterable[str], busy: Iterable[str], limit: str) -> dict[str, str]:

@@ -241,8 +241,9 @@ async def _kept(work: Work) -> dict[str, str]:
     if work.operation.kind is not Kind.SUSPEND or work.operation.options.get("now"):
         return {}
     # A suspend that was overtaken (spooled, delayed) must not kill a node in use.
-    seen = await insist(lambda: work.parts.batch.nodes(work.names), inf)
-    return decide.still_wanted(work.names, seen)
+    there = [n.name for n in work.record.of(work.names) if n.state is not NodeState.OFF]
+    seen = await insist(lambda: work.parts.batch.nodes(there), inf) if there else {}
+    return decide.still_wanted(there, seen)
 
 
 async def _not_recreated(work: Work) -> dict[str, str]:
