@@ -3,6 +3,7 @@
 import os
 from ipaddress import IPv4Network
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
@@ -12,6 +13,7 @@ from springtide.cli.subject import subject
 from springtide.control import cable, container, inside, places
 from springtide.layout import Layout
 from springtide.ports import Rejected
+from springtide.providers.containers.instances import Process, open_process
 from springtide.providers.containers.site import Ground
 from springtide.spec import Cluster, parse
 
@@ -104,6 +106,19 @@ def test_the_address_of_this_machine_is_never_given_to_a_node(tmp_path: Path) ->
         cable.claim(spec, connected=False)
 
 
+def test_a_dead_container_comes_back_elsewhere_if_others_have_its_subnet(tmp_path: Path) -> None:
+    directory = tmp_path / "containers"
+    (directory / "instances" / "n1").mkdir(parents=True)
+    taken = '{"cluster": "blue", "bridge": "tide-1", "subnet": "127.0.8.0/24", "thresholds": []}'
+    (directory / "site.json").write_text(taken)
+    with pytest.raises(Rejected, match=r"127\.0\.8\.0/24 overlaps"):
+        cable.claim(a_spec(tmp_path, "provider: {subnet: 127.0.8.0/24}\n"), connected=False)
+    ground = cable.claim(a_spec(tmp_path), connected=False)
+    assert ground.subnet.subnet_of(IPv4Network("10.77.0.0/16"))
+    assert not (directory / "instances").exists()
+    assert cable.claim(a_spec(tmp_path), connected=False) == ground
+
+
 # --- who it is ---------------------------------------------------------------------------
 
 
@@ -123,6 +138,19 @@ def test_a_process_with_the_pid_of_a_dead_container_is_not_taken_for_it(tmp_path
     assert container.find(layout) is None
     named.write_text(f"0000-another-boot {stat}ready\n")
     assert container.find(layout) is None
+
+
+def test_a_thread_with_the_pid_of_a_dead_container_is_not_taken_for_it() -> None:
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    end = Event()
+    thread = Thread(target=end.wait)
+    thread.start()
+    try:
+        assert thread.native_id is not None
+        assert open_process(Process(boot, thread.native_id, started=0, ready=True)) is None
+    finally:
+        end.set()
+        thread.join()
 
 
 # --- what is said ------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ipaddress import IPv4Address
 from pathlib import Path
+from shutil import rmtree
 
 from springtide.layout import Layout
 from springtide.ports import Rejected, Transient
@@ -35,19 +36,37 @@ def host_address(ground: Ground) -> IPv4Address:
 
 
 def claim(spec: Cluster, connected: bool) -> Ground:
-    """The site, chosen here where other networks are known; with the machine's lock held.
-
-    The cable of a container that lives may have outlived the site, and then is in the way.
-    """
+    """The site, chosen here where other networks are known; with the machine's lock held."""
     assert isinstance(spec.provider, Containers)
     directory = Layout(spec.state).instances
-    if connected and site.read_ground(directory) is None:
-        links.remove(links.bridge_name(spec.cluster))
+    if connected:
+        _unplug_remains(directory, spec.cluster)
+    elif spec.provider.subnet is None:
+        _forget_taken(directory)
     ground = site.claim(directory, spec.cluster, spec.provider.subnet)
     addresses.links_in(directory).mkdir(mode=0o700, exist_ok=True)
     if not addresses.take(directory, str(host_address(ground)), OWNER):
         raise Rejected(f"a node has {host_address(ground)}, which is to be this machine's address")
     return ground
+
+
+def _unplug_remains(directory: Path, cluster: str) -> None:
+    """The cable of a container that lives may have outlived the site, and then is in the way."""
+    if site.read_ground(directory) is None:
+        links.remove(links.bridge_name(cluster))
+
+
+def _forget_taken(directory: Path) -> None:
+    """The site of a dead container is a mere record; another cluster may have its subnet by now.
+
+    Its instances have addresses of that subnet, and are as dead.
+    """
+    ground = site.read_ground(directory)
+    if ground is None:
+        return
+    used = [one for one in links.used() if one.link != ground.bridge]
+    if any(one.network.overlaps(ground.subnet) for one in used):
+        rmtree(directory)
 
 
 def connect(ground: Ground, process: Process) -> list[str]:

@@ -5,6 +5,7 @@ An instance is a directory `instances/NODE`. `instance.json` is there before any
 is gone, the directory gets a hidden name before it is removed, so that it never looks half-way.
 """
 
+import errno
 import json
 import os
 import time
@@ -25,6 +26,8 @@ START_LIMIT_S = 30.0
 CLAIM_LIMIT_S = 1.0
 """Between making the file `process` and filling it; who takes longer is dead."""
 
+_NO_PROCESS = (errno.ESRCH, errno.ENOENT, errno.EINVAL)
+"""Nobody has the pid, or a thread of somebody else; the kernel's answer to that has changed."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _STARTED = 19  # field 22 of /proc/PID/stat, counted from the state after the name
 
@@ -205,8 +208,10 @@ def open_process(process: Process) -> int | None:
     """A descriptor that stays this process whatever becomes of its pid; None if it is dead."""
     try:
         descriptor = os.pidfd_open(process.pid)
-    except ProcessLookupError:
-        return None
+    except OSError as error:
+        if error.errno in _NO_PROCESS:
+            return None
+        raise
     if is_alive(process):
         return descriptor
     os.close(descriptor)
