@@ -9,7 +9,7 @@ from math import inf
 
 from springtide import decide
 from springtide.decide import Fate
-from springtide.model import STARTS_NODES, Kind, Move, NodeState
+from springtide.model import Kind, Move, NodeState
 from springtide.ports import (
     CloudError,
     Instance,
@@ -53,9 +53,10 @@ async def create_instances(work: Work) -> Fallen:
 async def _let_leave(work: Work) -> None:
     """The batch system does not hear a node that it is powering down: so it is not made yet.
 
-    When it asks for nodes itself, it has done with that. Before a deploy it may not be there.
+    When it asks for nodes itself, it has done with that. At a deploy it may not be there.
     """
-    if work.operation.asked_by == "batch" or work.operation.kind not in STARTS_NODES:
+    by_hand = work.operation.asked_by != "batch"
+    if not by_hand or work.operation.kind not in (Kind.RESUME, Kind.ENLARGE):
         return
     loop = asyncio.get_running_loop()
     end = loop.time() + work.parts.spec.timing.stop

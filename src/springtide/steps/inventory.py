@@ -89,7 +89,7 @@ async def tell_addresses(work: Work) -> Fallen:
 async def _release(work: Work) -> None:
     """Nodes that are off may be asked for again at once; a failure only costs that time."""
     gone = [node.name for node in work.record.of(work.names, NodeState.OFF)]
-    if not gone:
+    if not gone or work.parts.stopped:
         return
     try:
         await work.parts.batch.release(gone)
