@@ -278,3 +278,17 @@ def test_rebuild_jobs_reboot_their_nodes_or_only_try_a_command(real: RealCluster
     until(lambda: real.states("i-[1-2]") == {"ready"})
     until(lambda: not real.slurm("squeue", "-h", "-a").strip())
     assert runs(real, "i-[1-4]") == {"i-1": "one", "i-2": "one", "i-3": "two", "i-4": "two"}
+
+
+@pytest.mark.accepts("E30")
+def test_a_node_that_could_not_start_serves_again_when_the_cause_is_gone(
+    real: RealCluster,
+) -> None:
+    aim(real, extra="bad")
+    id = real.sbatch("cat /etc/image", "-p", "extra", "-w", "x-1")
+    until(lambda: "node given back" in [e["what"] for e in real.events(node="x-1")])
+    until(lambda: real.job(id)["JobState"] == "PENDING")
+    aim(real, extra="one")
+    real.finished(id, 60)
+    assert real.output(id) == ["one"]
+    assert real.tide("suspend", "x-1").returncode == 0
