@@ -30,6 +30,8 @@ from springtide.steps.site import SiteError
 from springtide.turns import Turns
 
 RETRY_S = 5.0
+OF_STOPPED = frozenset({Kind.DEPLOY, Kind.STOP, Kind.SUSPEND, Kind.DESTROY})
+"""What may be done with a cluster that people stopped."""
 
 
 class Refused(Exception):
@@ -278,6 +280,8 @@ class Engine:
         await self._wait_for_turn(operation)
         if self._destroyed:
             raise Stopped("the cluster is destroyed")
+        if self._parts.stopped and operation.kind not in OF_STOPPED and not run.began:
+            raise Stopped("the cluster was stopped meanwhile; `tide start` starts it")
         if held := await self._store.lease(operation.id, operation.claims):
             raise Stopped(f"leased by another daemon: {_holders(held)}")
 

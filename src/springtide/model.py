@@ -288,8 +288,8 @@ class Operation:
 
     @property
     def claims(self) -> tuple[str, ...]:
-        """What it leases: its nodes, and the site if it changes that."""
-        return (*self.nodes, SITE) if self.kind in CHANGES_SITE else self.nodes
+        """What it leases: its nodes, and the site if it changes that or is about nothing else."""
+        return (*self.nodes, SITE) if self.kind in CHANGES_SITE or not self.nodes else self.nodes
 
     @property
     def standing(self) -> tuple[str, ...]:
