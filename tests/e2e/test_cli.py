@@ -164,7 +164,7 @@ def test_suspended_nodes_let_their_jobs_end(lab: Lab) -> None:
     assert "n1: Slurm lets them go when their jobs have ended" in done.stderr
 
 
-def test_a_changed_file_is_served_after_the_next_deploy(lab: Lab) -> None:
+def test_a_changed_file_is_applied_by_the_next_deploy_and_the_daemon_goes_on(lab: Lab) -> None:
     assert lab.deploy().returncode == 0
     before = lab.daemon
     lab.write(least=2)
@@ -172,11 +172,48 @@ def test_a_changed_file_is_served_after_the_next_deploy(lab: Lab) -> None:
     assert checked.returncode == Exit.DONE, checked.stdout
     assert "- daemon" in checked.stdout
     done = lab.deploy()
-    assert done.returncode == 0
-    assert "the daemon is started again with it" in done.stderr
-    assert "n2 started" in done.stdout
-    assert lab.daemon != before
+    assert done.returncode == 0, done.stderr
+    assert "groups.general.min: 1 → 2" in done.stderr
+    assert f"{lab.file} was applied" in done.stdout
+    assert f"cluster {lab.name} is up" in done.stdout
+    assert "2 of 4 nodes ready" in done.stdout
+    assert lab.daemon == before
     assert (lab.state / "cluster.yaml").read_text() == lab.file.read_text()
+
+
+def test_a_deploy_asks_before_nodes_leave(lab: Lab) -> None:
+    assert lab.deploy().returncode == 0
+    lab.write(least=0)
+    refused = lab.deploy()
+    assert refused.returncode == Exit.WRONG
+    assert "nobody can be asked here: say --yes" in refused.stderr
+    done = lab.tide("deploy", str(lab.file), "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "0 of 4 nodes ready" in done.stdout
+
+
+def test_a_file_that_was_corrected_after_a_failed_deploy_is_applied(lab: Lab) -> None:
+    """The daemon stays and goes on with the new file, though nothing was deployed yet."""
+    lab.write("batch: {parameters: {SlurmctldDebug: nonsense}}\n")
+    failed = lab.tide("deploy", str(lab.file))
+    assert failed.returncode == Exit.FAILED
+    lab.write()
+    done = lab.deploy()
+    assert done.returncode == 0, done.stderr
+    assert "1 of 4 nodes ready" in done.stdout
+
+
+def test_a_stopped_cluster_starts_though_its_daemon_was_killed(lab: Lab) -> None:
+    assert lab.deploy().returncode == 0
+    stopped = lab.tide("stop", "--yes")
+    assert stopped.returncode == 0, stopped.stderr
+    os.kill(lab.daemon, signal.SIGKILL)
+    started = lab.tide("start")
+    assert started.returncode == 0, started.stderr
+    assert "the daemon was started" in started.stdout
+    assert "1 of 4 nodes ready" in started.stdout
+    status = json.loads(lab.tide("status", "--json").stdout)
+    assert (status["stopped"], status["file"]) == (False, str(lab.file))
 
 
 def test_a_cluster_can_be_destroyed_though_its_daemon_is_dead(lab: Lab) -> None:
