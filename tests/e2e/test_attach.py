@@ -162,6 +162,7 @@ def test_an_attached_cluster_follows_its_file_and_says_what_is_wrong() -> None:
         assert site.output(sixth) == ["c-6"]
 
         find_what_is_wrong(site)
+        work_as_any_cluster(site)
 
         assert site.tide("deploy", str(site.file)).returncode == Exit.WRONG
         site.conf.write_text(re.sub("include .*", "", site.conf.read_text()))
@@ -169,6 +170,24 @@ def test_an_attached_cluster_follows_its_file_and_says_what_is_wrong() -> None:
         site.restart_slurmctld()
         assert site.tide("destroy", "--yes").returncode == Exit.DONE
         assert not site.state.exists()
+
+
+def work_as_any_cluster(site: Existing) -> None:
+    """What people do with one of their own works here too, and touches nothing of the site's."""
+    static = waiting_job(site, "third", "-p", "old")
+    until(lambda: site.job(static)["JobState"] == "RUNNING")
+    rebuilt = site.tide("rebuild", "c-1", "--force", "--yes")
+    assert rebuilt.returncode == Exit.DONE, rebuilt.stdout + rebuilt.stderr
+    assert "instance rebooted" in {event["what"] for event in site.events(node="c-1")}
+    assert site.tide("stop", "--yes").returncode == Exit.DONE
+    waiting = site.sbatch("hostname", "-p", "main")
+    assert site.states("c-[1-6]") == {"off"}
+    assert site.job(waiting)["JobState"] == "PENDING"
+    assert site.tide("start").returncode == Exit.DONE
+    site.finished(waiting)
+    assert site.job(static)["JobState"] == "RUNNING"
+    (site.shared / "third").touch()
+    site.finished(static)
 
 
 def find_what_is_wrong(site: Existing) -> None:

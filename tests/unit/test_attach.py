@@ -226,7 +226,8 @@ def test_other_machines_need_the_include_too(world: World) -> None:
 
 
 def test_what_may_surprise_is_told(world: World) -> None:
-    assert only(state(world.loaded(returntoservice="0")), "ReturnToService").ok is None
+    found = only(state(world.loaded(returntoservice="0")), "ReturnToService")
+    assert (found.ok, found.text) == (True, "0, so we give nodes of ours back to service")
     sight = world.loaded(conf="ProctrackType=proctrack/cgroup\n")
     assert only(state(sight), "cgroups").ok is None
 

@@ -2,11 +2,14 @@
 that is attached; what it knows of nodes and jobs is the same as of a Slurm of our own.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 
 from springtide.batch.slurm import Slurm
 from springtide.batch.slurm_attachment import Attachment
-from springtide.ports import Site
+from springtide.batch.slurm_return import decide_returned, may_have_returned
+from springtide.nodeset import fold
+from springtide.ports import BatchNode, Site, Unavailable
 from springtide.spec import Cluster
 
 
@@ -16,6 +19,30 @@ class AttachedSlurm(Slurm):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
         self._attachment = Attachment(cluster)
+        self._ours = frozenset(cluster.managed)
+
+    async def nodes(self, names: Iterable[str] | None = None) -> Mapping[str, BatchNode]:
+        """Those of ours that have come back are in service again when they are asked for."""
+        if names is None:
+            return await super().nodes()
+        wanted = frozenset(names)
+        seen = await super().nodes(wanted)
+        down = [name for name in may_have_returned(seen.values()) if name in self._ours]
+        return await super().nodes(wanted) if await self._give_back_to_service(down) else seen
+
+    async def _give_back_to_service(self, down: Collection[str]) -> bool:
+        """Whether any was; somebody else may have been faster, which is as good."""
+        if not down:
+            return False
+        command = ["scontrol", "-o", "show", "node", fold(down)]
+        text = await self._in_thread(lambda: self._commands.run(command).stdout)
+        returned = decide_returned(text)
+        with suppress(Unavailable):
+            await self._update([node.name for node in returned], "state=resume")
+            for node in returned:
+                if node.drained is not None:
+                    await self._update([node.name], "state=drain", f"reason={node.drained}")
+        return bool(returned)
 
     async def prepare(self, site: Site) -> None:
         """Have it know our nodes, before there are any; raises Waiting."""

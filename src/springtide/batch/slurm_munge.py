@@ -38,6 +38,8 @@ def _decode(place: Path, key: Path) -> None:
         slurm_service.start(service, name, hosts, listening.is_socket)
         command = ["unmunge", f"--socket={listening}", f"--input={place / 'credential'}"]
         _run(command, f"a munged with {key}")
+    except Unavailable as error:  # whose log goes with the place
+        raise Unavailable(str(error).partition(" (log: ")[0]) from error
     finally:
         slurm_service.stop(service)
 

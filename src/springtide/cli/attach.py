@@ -11,12 +11,11 @@ from springtide.cli.check import is_attached, read_spec, render_checks
 from springtide.cli.client import Client, Json
 from springtide.cli.cluster_file import ClusterFile, read
 from springtide.cli.consent import NO_CHANGE, Consent
-from springtide.cli.course import conclude, follow, report
+from springtide.cli.course import conclude, report
 from springtide.cli.endings import Complaint, Exit
 from springtide.cli.parameters import DryRun, Yes, YesReally
 from springtide.cli.place import Choice, ClusterOption, FileArgument, StateOption, spec_file
-from springtide.cli.progress import watching
-from springtide.model import Kind
+from springtide.cli.rising import operate
 
 if TYPE_CHECKING:
     from springtide.cli.attach_checks import Sight
@@ -75,7 +74,8 @@ def _attach(spec: "Cluster", path: Path, consent: Consent, *, dry_run: bool) -> 
     if dry_run or _is_wrong(found):
         return _end_early(spec, path, found, dry_run)
     news = _have_daemon(daemon, spec, path, status, consent)
-    operation = _operate(daemon, quiet=not will_be_attached(about))
+    # Before that Slurm knows our nodes it ends early, of which more is told than its steps do.
+    operation = operate(daemon, quiet=not will_be_attached(about))
     checks, sight = look_around(subject(spec, path))
     output.put("\n".join(render_checks(checks)))
     return _conclude(sight, operation, news, wrong=_is_wrong(checks))
@@ -114,19 +114,6 @@ def _have_daemon(
         change.require(consent)
     conclude(daemon, change.apply())
     return [f"{path} was applied"]
-
-
-def _operate(daemon: Client, *, quiet: bool) -> Json:
-    """Site, programs and include; and the nodes that are always up, once that Slurm knows them.
-
-    Before, it is bound to end early, of which more is told than its steps do.
-    """
-    id = daemon.post("/operations", {"operation": Kind.DEPLOY.value})["operations"][0]["id"]
-    with watching(lambda: [id], quiet=quiet) as progress:
-        operation = follow(daemon, id, progress)
-    if operation is None:
-        raise Complaint(f"{daemon.layout.state} was removed meanwhile: the cluster is gone")
-    return operation
 
 
 def _conclude(sight: "Sight", operation: Json, news: list[str], *, wrong: bool) -> Exit:

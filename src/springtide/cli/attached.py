@@ -7,10 +7,10 @@ from springtide.batch.slurm_standing import Standing
 from springtide.cli import attach_checks, attached_checks, checks, file_checks
 from springtide.cli.attach_checks import Sight, see
 from springtide.cli.attach_text import render_joining, render_restart
-from springtide.cli.client import Client, Json
+from springtide.cli.client import Json
+from springtide.cli.rising import changes
 from springtide.cli.subject import Check, Subject, look
 from springtide.cli.whereabouts import option
-from springtide.nodeset import fold
 from springtide.ports import Unavailable
 
 MACHINE = (checks.look_at_programs, checks.look_at_state, checks.look_at_kernel)
@@ -22,7 +22,6 @@ FILE = (
     file_checks.look_at_subnet,
 )
 CLUSTER = (checks.look_at_rights, checks.look_at_daemon, checks.look_at_batch)
-MANY = 100_000
 SYSTEMD = Path("/run/systemd/system")
 
 
@@ -107,7 +106,7 @@ def render_intent(subject: Subject) -> str:
 def render_attached(sight: Sight, news: list[str], operation: Json) -> str:
     """What happened, and how to use the nodes."""
     spec, daemon = sight.subject.spec, sight.subject.daemon
-    told = [*news, *_changes(daemon, operation)]
+    told = [*news, *changes(daemon, operation)]
     status = daemon.get("/status")
     ready, total = status["nodes"]["ready"], sum(status["nodes"].values())
     partition = next(iter(spec.partitions))
@@ -120,11 +119,3 @@ def render_attached(sight: Sight, news: list[str], operation: Json) -> str:
             f"  sbatch -p {partition} -N1 --wrap hostname",
         ]
     )
-
-
-def _changes(daemon: Client, operation: Json) -> list[str]:
-    """What the operation did beyond looking; nothing, if all was as it should be."""
-    events = list(daemon.lines("/events", operation=operation["id"], limit=MANY))
-    started = {event["node"] for event in events if event["what"] == "node registered"}
-    changed = [event["detail"] for event in events if event["what"] == "batch system changed"]
-    return changed + ([f"{fold(started)} started"] if started else [])

@@ -161,11 +161,12 @@ def look_at_protection(sight: Sight) -> Iterator[Check]:
 
 
 def look_at_service(sight: Sight) -> Iterator[Check]:
+    """Ours start afresh all the time; what happens to others is their owner's choice."""
     running = _loaded(sight)
-    if running is not None and running.get("returntoservice") == "0":
-        text = "0, so a node of ours that Slurm took for lost stays down"
-        todo = "`scontrol update nodename=NODE state=resume`, or set it to 2"
-        yield Check("ReturnToService", None, text, todo)
+    if running is not None:
+        value = running.get("returntoservice")
+        text = value if value == "2" else f"{value}, so we give nodes of ours back to service"
+        yield Check("ReturnToService", True, text)
 
 
 def _loaded(sight: Sight) -> Running | None:

@@ -21,25 +21,26 @@ MANY = 100_000
 
 def bring_up(daemon: Client, news: Sequence[str] = ()) -> Exit:
     """Site, batch system and the nodes that are always up; says what came of it."""
-    operation = _operate(daemon)
+    operation = operate(daemon)
     code = report(operation)
     if operation["state"] in (OperationState.DONE, OperationState.PARTLY):
-        _tell(daemon, [*news, *_changes(daemon, operation)])
+        _tell(daemon, [*news, *changes(daemon, operation)])
     else:
         output.note(f"tide: {render_left(daemon.get('/status'), daemon.layout.state)}")
     return code
 
 
-def _operate(daemon: Client) -> Json:
+def operate(daemon: Client, *, quiet: bool = False) -> Json:
+    """The deploy operation, once it has ended."""
     id = daemon.post("/operations", {"operation": Kind.DEPLOY.value})["operations"][0]["id"]
-    with watching(lambda: [id]) as progress:
+    with watching(lambda: [id], quiet=quiet) as progress:
         operation = follow(daemon, id, progress)
     if operation is None:
         raise Complaint(f"{daemon.layout.state} was removed meanwhile: the cluster is destroyed")
     return operation
 
 
-def _changes(daemon: Client, operation: Json) -> list[str]:
+def changes(daemon: Client, operation: Json) -> list[str]:
     """What the operation did beyond looking; nothing, if all was as it should be."""
     events = list(daemon.lines("/events", operation=operation["id"], limit=MANY))
     started = {event["node"] for event in events if event["what"] == "node registered"}
@@ -54,11 +55,12 @@ def _tell(daemon: Client, news: Sequence[str]) -> None:
     status = daemon.get("/status")
     ready, total = status["nodes"]["ready"], sum(status["nodes"].values())
     place = controlled.render_place(daemon.layout)
+    conf = daemon.layout.conf / "slurm.conf"
+    use = f"  export SLURM_CONF={conf}\n" if conf.exists() else ""
     output.put(
         f"cluster {status['cluster']} is up: {'; '.join(news) or 'nothing had to be changed'}\n"
         f"control address {status['control_address']}, {ready} of {total} nodes ready\n{place}"
-        f"  export SLURM_CONF={daemon.layout.conf / 'slurm.conf'}\n"
-        "  sinfo\n"
+        f"{use}  sinfo\n"
         "  sbatch -N1 --wrap hostname"
     )
 
