@@ -204,6 +204,9 @@ def test_an_admins_drain_survives_a_resize(real: RealCluster) -> None:
     resize(real, "general=3")
     shown = real.slurm("scontrol", "-o", "show", "nodes", "r-[2-3]")
     assert shown.count("Reason=bad disk") == 2
+    assert {
+        row["batch"]["owner"] for row in real.client.get("/nodes", names="r-[2-3]")["nodes"]
+    } == {"root"}
     for name in ("r-2", "r-3"):
         assert "DRAIN" in real.node(name)["State"]
     real.slurm("scontrol", "update", "nodename=r-[2-3]", "state=resume")

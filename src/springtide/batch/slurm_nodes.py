@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from springtide.batch import slurm_reason, slurm_text
 from springtide.batch.slurm_commands import Commands, failed
-from springtide.batch.slurm_reason import SLURM
+from springtide.batch.slurm_reason import SLURM, SOMEBODY
 from springtide.nodeset import expand, fold
 from springtide.ports import OURS, BatchNode, Power, Unavailable
 
@@ -134,10 +134,14 @@ class SlurmNodes:
     # Drains
 
     async def drain(self, nodes: Iterable[str], reason: str, by: str = OURS) -> None:
-        """Not a node that Slurm hides, for our sake: somebody may have drained it."""
+        """Not a node that Slurm hides, for our sake: somebody may have drained it.
+
+        A drain of which Slurm has forgotten the reason becomes that of whoever has one.
+        """
         text = slurm_reason.write(slurm_text.one_line(reason, LONGEST_REASON), by)
         seen = await self._look(nodes)
-        free = [n.name for n in seen if not n.drained and (by != OURS or not self._is_hidden(n))]
+        open_to_all = [n for n in seen if not n.drained or (n.owner == SOMEBODY and by != OURS)]
+        free = [n.name for n in open_to_all if by != OURS or not self._is_hidden(n)]
         await self._update(free, "state=drain", f"reason={text}")
 
     def _is_hidden(self, node: BatchNode) -> bool:

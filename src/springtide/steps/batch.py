@@ -3,9 +3,10 @@
 from functools import partial
 
 from springtide import decide
-from springtide.model import NodeState
+from springtide.model import Kind, NodeState
 from springtide.nodeset import expand
 from springtide.ports import Unavailable
+from springtide.steps.instances import wait_powered_down
 from springtide.steps.inventory import tell_addresses
 from springtide.steps.site import SiteError
 from springtide.steps.work import Fallen, Work, insist
@@ -38,7 +39,7 @@ async def _give_up_jobs(work: Work) -> None:
     lost = expand(work.operation.options["lost"])
     booting = [node.name for node in work.record.of(lost, NodeState.BOOTING)]
     batch, lock_s = work.parts.batch, work.parts.spec.timing.lock
-    haunted = decide.haunted(booting, await insist(partial(batch.nodes, booting), lock_s))
+    haunted = decide.haunted(booting, await insist(batch.jobs, lock_s))
     if haunted:
         await insist(partial(batch.fail, haunted, LOST), lock_s)
         told = dict.fromkeys(haunted, LOST)
@@ -47,6 +48,8 @@ async def _give_up_jobs(work: Work) -> None:
 
 async def stop_batch(work: Work) -> Fallen:
     """Stop the batch system that we started; what waits in its queue stays there."""
+    if work.operation.kind is Kind.STOP:
+        await wait_powered_down(work, work.names)
     await work.parts.batch.stop()
     await work.parts.keep_stopped(True)
     return {}

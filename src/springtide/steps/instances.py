@@ -33,6 +33,8 @@ from springtide.steps.work import (
     together,
 )
 
+SLACK_S = 10.0
+"""The batch system counts whole seconds, and not at once."""
 LOOK_S = 0.5
 """Between two looks at a provider whose instances are coming or going."""
 
@@ -58,12 +60,17 @@ async def _let_leave(work: Work) -> None:
     by_hand = work.operation.asked_by != "batch"
     if not by_hand or work.operation.kind not in (Kind.RESUME, Kind.ENLARGE):
         return
-    loop = asyncio.get_running_loop()
-    end = loop.time() + work.parts.spec.timing.stop
     off = [node.name for node in work.record.of(work.names, NodeState.OFF)]
+    await wait_powered_down(work, off)
+
+
+async def wait_powered_down(work: Work, names: Sequence[str]) -> None:
+    """Until the batch system believes that nodes are gone; longer than it may take, for nobody."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + work.parts.spec.timing.stop + SLACK_S
     with suppress(Unavailable):
-        while off and loop.time() < end:
-            seen = await work.parts.batch.nodes(off)
+        while names and loop.time() < end:
+            seen = await work.parts.batch.nodes(names)
             if not any(node.power is Power.GOING_DOWN for node in seen.values()):
                 return
             await asyncio.sleep(LOOK_S)

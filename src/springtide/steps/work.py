@@ -65,6 +65,8 @@ class Parts:
     """Where people have the cluster file; empty if only the stored copy is known."""
     stopped: bool = False
     """People stopped the cluster; `tide start` starts it."""
+    drains: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Reasons and owners of drained nodes on their way up: Slurm forgets them when they join."""
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     """The batch system's configuration has one writer at a time."""
     roll_call: RollCall = field(init=False)
