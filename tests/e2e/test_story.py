@@ -129,7 +129,8 @@ def test_rebuild_jobs_jump_ahead_of_waiting_jobs_and_running_ones_end_undisturbe
     assert queue.order("A has ended: its nodes are rebuilt before B gets them") == [b]
     assert real.finished(a)["Restarts"] == "0"
     assert real.finished(b)["NodeList"] == "standard-[0-1]"
-    queue.order("B has ended")
+    for id in (a, c, b, *jobs.values()):
+        print(real.job(id)["JobName"], *times(real, id), real.job(id)["NodeList"])
 
     assert images(real, a) == dict.fromkeys(STANDARD, "one")
     assert images(real, b) == dict.fromkeys(STANDARD, "two")
