@@ -11,6 +11,8 @@ from springtide import decide
 from springtide.decide import Fate
 from springtide.model import Kind, Move, NodeState
 from springtide.ports import (
+    OURS,
+    BatchNode,
     CloudError,
     Instance,
     InstanceState,
@@ -71,9 +73,19 @@ async def wait_powered_down(work: Work, names: Sequence[str]) -> None:
     with suppress(Unavailable):
         while names and loop.time() < end:
             seen = await work.parts.batch.nodes(names)
+            _remember_drains(work, seen.values())
             if not any(node.power is Power.GOING_DOWN for node in seen.values()):
                 return
             await asyncio.sleep(LOOK_S)
+
+
+def _remember_drains(work: Work, nodes: Iterable[BatchNode]) -> None:
+    """Whose they are: when a node joins that it did not ask for, Slurm forgets it."""
+    work.parts.drains |= {
+        node.name: (node.reason, node.owner)
+        for node in nodes
+        if node.drained and node.reason and node.owner not in (None, OURS)
+    }
 
 
 async def _reboot_others(work: Work) -> Fallen:

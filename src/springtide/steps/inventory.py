@@ -1,12 +1,12 @@
 """Telling the batch system where nodes are, and when they are gone."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from springtide import decide
 from springtide.model import PLANS, Move, Node, NodeState, Step
-from springtide.ports import OURS, Provider, Unavailable
+from springtide.ports import Provider, Unavailable
 from springtide.steps.instances import LOOK_S
 from springtide.steps.site import written
 from springtide.steps.work import Fallen, Work, insist, merged, together
@@ -75,7 +75,6 @@ async def tell_addresses(work: Work) -> Fallen:
     if not addresses:
         return {}
     try:
-        await _remember_drains(work, addresses)
         await insist(
             lambda: work.parts.batch.set_addresses(addresses), work.parts.spec.timing.start
         )
@@ -85,19 +84,6 @@ async def tell_addresses(work: Work) -> Fallen:
         [node.to(NodeState.JOINING) for node in booting], "address told", work.operation.id
     )
     return {}
-
-
-async def _remember_drains(work: Work, names: Iterable[str]) -> None:
-    """Where the batch system did not ask for the nodes, somebody may have drained them."""
-    if work.operation.asked_by == "batch":
-        return
-    batch, start_s = work.parts.batch, work.parts.spec.timing.start
-    seen = await insist(lambda: batch.nodes(names), start_s)
-    work.parts.drains |= {
-        node.name: (node.reason, node.owner)
-        for node in seen.values()
-        if node.drained and node.reason and node.owner not in (None, OURS)
-    }
 
 
 async def _release(work: Work) -> None:
