@@ -101,7 +101,7 @@ def test_one_need_not_wait() -> None:
         assert world.run("resume", "c1").code == 0
         done = world.run("kill", "c1", "--yes", "--no-wait")
         assert done.code == 0
-        id = world.operations()[-3]["id"]
+        [id] = [one["id"] for one in world.operations() if one["asked_by"] == "root"]
         assert done.out == f"operation {id}: suspend c1; see `tide operations {id}`\n"
         wait_until(lambda: world.states("c1") == ["off"])
 
