@@ -49,6 +49,7 @@ def waiting_job(site: Existing, sign: str, *options: str) -> str:
     return site.sbatch(script, *options)
 
 
+@pytest.mark.accepts("B8")
 @pytest.mark.timeout(180)
 def test_a_slurm_gets_elastic_nodes_and_is_left_as_it_was() -> None:
     with existing(SPEC, 17037) as site:
@@ -131,6 +132,7 @@ def leave(site: Existing, before: bytes) -> None:
 MINIMUM = SPEC.replace('"c-[1-4]"', '"c-[1-4]", min: 1').replace("2s", "1h")
 
 
+@pytest.mark.accepts("B7", "B10")
 @pytest.mark.timeout(180)
 def test_an_attached_cluster_follows_its_file_and_says_what_is_wrong() -> None:
     with existing(MINIMUM, 17041, "enable_configless") as site:
