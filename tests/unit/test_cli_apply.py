@@ -95,6 +95,19 @@ def test_an_apply_that_was_cut_off_is_gone_on_with(world: World, words: list[str
     assert "run `tide apply`" not in world.run("status").out
 
 
+@pytest.mark.parametrize("words", [["apply"], ["resize", "general=2"]])
+def test_who_applies_what_is_being_applied_watches_it(world: World, words: list[str]) -> None:
+    least(world, 2)
+    world.faults.boot_s = 1.5
+    assert world.run("apply", "--yes", "--no-wait").code == 0
+    assert f"{world.file}; being applied" in world.run("status").out
+    done = world.run(*words)
+    assert done.code == 0, done.err
+    assert f"{world.file} is being applied already" in done.err
+    assert done.out == f"cluster sim is as {world.file} says\n"
+    assert [one["kind"] for one in world.operations()] == ["enlarge", "deploy"]
+
+
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [

@@ -5,7 +5,7 @@ import os
 import typer
 
 from springtide.cli import cluster_file, output, serving
-from springtide.cli.changing import Change, daemon_for, finish, foresee, mention_cut_off
+from springtide.cli.changing import Change, daemon_for, finish, foresee, mention_cut_off, watch
 from springtide.cli.check import parse_spec
 from springtide.cli.consent import NO_CHANGE, Consent
 from springtide.cli.endings import Exit
@@ -27,6 +27,8 @@ def apply(
     Nodes join, and leave when their jobs have ended. Jobs and daemon go on.
     """
     change = _foresee(file, Choice(cluster, state))
+    if change.under_way and not dry_run:
+        raise typer.Exit(watch(change, no_wait))
     if not change.is_one:
         _settle(change, dry_run)
     elif dry_run:

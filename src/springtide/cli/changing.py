@@ -15,6 +15,7 @@ from springtide.cli.course import conclude
 from springtide.cli.endings import Complaint, Exit
 from springtide.cli.foresight import render_changes
 from springtide.cli.place import Choice, chosen, client
+from springtide.cli.status import applying, is_cut_off
 from springtide.cli.whereabouts import option
 from springtide.model import Kind
 
@@ -38,6 +39,11 @@ class Change:
     @property
     def is_one(self) -> bool:
         return bool(self.foreseen["changes"] or self.foreseen["plans"])
+
+    @property
+    def under_way(self) -> list[Json]:
+        """Operations that follow from this very file already."""
+        return [] if self.foreseen["changes"] else applying(self.status)
 
     @property
     def shrinks(self) -> bool:
@@ -69,7 +75,8 @@ class Change:
     def apply(self) -> list[Json]:
         """Have it done; the operations that were opened for it."""
         body: Json = {"spec": self.file.text, "file": "" if self.file.ours else str(self.file.path)}
-        body["confirm"] = self.status["cluster"]
+        if self.shrinks:
+            body["confirm"] = self.status["cluster"]
         opened: list[Json] = self.daemon.post("/apply", body)["operations"]
         return opened
 
@@ -100,7 +107,13 @@ def finish(change: Change, opened: list[Json], no_wait: bool) -> Exit:
     return code
 
 
+def watch(change: Change, no_wait: bool) -> Exit:
+    """Somebody applies this very file at the moment: nothing to ask, but to see."""
+    output.note(f"{change.file.path} is being applied already")
+    return finish(change, change.under_way, no_wait)
+
+
 def mention_cut_off(status: Json) -> None:
     """Somebody's apply did not come to its end; whoever applies now goes on with it."""
-    if status["control_address"] and not status["applied"] and not status["stopped"]:
+    if is_cut_off(status):
         output.note("a former apply was cut off before its end; this one goes on with it")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from springtide.cli import output
-from springtide.cli.changing import Change, finish, foresee, mention_cut_off
+from springtide.cli.changing import Change, finish, foresee, mention_cut_off, watch
 from springtide.cli.check import parse_spec
 from springtide.cli.client import Client, Json
 from springtide.cli.cluster_file import ClusterFile, find, render_edits, rewritten
@@ -52,6 +52,8 @@ def resize(
     if dry_run:
         output.put(render(change, before))
         output.note(NO_CHANGE)
+    elif change.under_way:
+        raise typer.Exit(watch(change, no_wait))
     else:
         mention_cut_off(status)
         raise typer.Exit(_resize(change, before, Consent(yes, yes_really), no_wait))

@@ -7,6 +7,7 @@ from springtide.cli.client import Json
 from springtide.cli.operations import render_step
 from springtide.cli.output import JsonOption
 from springtide.cli.place import Choice, ClusterOption, StateOption, client
+from springtide.model import Kind
 
 
 def status(
@@ -38,10 +39,26 @@ def render_status(answer: Json, now: float) -> str:
 
 def _file(answer: Json) -> str:
     """Where people have it, and whether the cluster follows it."""
-    file = answer["file"] or "the copy in the state directory"
-    if answer["control_address"] is None or answer["stopped"] or answer["applied"]:
-        return file
-    return f"{file}; not applied to its end: run `tide apply`"
+    file: str = answer["file"] or "the copy in the state directory"
+    if is_cut_off(answer):
+        return f"{file}; not applied to its end: run `tide apply`"
+    return f"{file}; being applied" if applying(answer) else file
+
+
+def is_cut_off(answer: Json) -> bool:
+    """Whether the cluster does not follow its file, and nobody is at it."""
+    up = answer["control_address"] is not None and not answer["stopped"]
+    return up and not answer["applied"] and not applying(answer)
+
+
+def applying(answer: Json) -> list[Json]:
+    """The operations that follow from the cluster file; an update of nodes is somebody's wish."""
+    return [
+        one
+        for one in answer["operations"]
+        if one["kind"] in (Kind.ENLARGE, Kind.SHRINK)
+        or (one["kind"] == Kind.UPDATE and not one["nodes"])
+    ]
 
 
 def _control(answer: Json) -> str:
