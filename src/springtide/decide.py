@@ -132,9 +132,10 @@ def lost(nodes: Iterable[Node], instances: Iterable[Instance]) -> list[str]:
     return [node.name for node in nodes if (node.name, node.generation) not in running]
 
 
-def haunted(names: Iterable[str], batch: Mapping[str, BatchNode]) -> list[str]:
+def haunted(names: Iterable[str], jobs: Iterable[Job]) -> list[str]:
     """Nodes made anew on which the batch system believes the jobs of their former life to run."""
-    return [n for n in names if n in batch and batch[n].busy and batch[n].power is Power.UP]
+    used = {name for job in jobs if not job.configuring for name in job_nodes(job)}
+    return [name for name in names if name in used]
 
 
 def astray(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> dict[str, str]:
