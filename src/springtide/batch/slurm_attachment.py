@@ -131,11 +131,11 @@ class Attachment:
             raise Unavailable(f"cannot write {where}: {error.strerror}") from error
         now = self.look()
         if now.conf.ours is None:
-            raise Waiting(f"{self.conf} does not include {self.include} yet; {_ADVICE}")
+            raise Waiting(f"{self.conf} does not include {self.include} yet; {ADVICE}")
         if now.is_taken:
             return now
         if not before.may_reload:
-            raise Waiting(f"slurmctld has not read {self.include} as it is now; {_ADVICE}")
+            raise Waiting(f"slurmctld has not read {self.include} as it is now; {ADVICE}")
         self.commands.checked(["scontrol", "reconfigure"])
         return self._reread()
 
@@ -143,7 +143,7 @@ class Attachment:
         end = time.monotonic() + REREAD_S
         while not (now := self.look()).is_taken:
             if time.monotonic() > end:
-                raise Waiting(f"slurmctld has reread its files, but {_why(now)}; {_ADVICE}")
+                raise Waiting(f"slurmctld has reread its files, but {_why(now)}; {ADVICE}")
             time.sleep(LOOK_S)
         return now
 
@@ -179,6 +179,7 @@ class Attachment:
 
     def close(self) -> None:
         """Have our partitions start no more jobs, until `reload`."""
+        self._closed.parent.mkdir(parents=True, exist_ok=True)
         write(self._closed, "")
         self._set_partitions(dict.fromkeys(self._partitions(), "DOWN"))
 
@@ -251,7 +252,8 @@ class Needed:
         return self.include or self.programs
 
 
-_ADVICE = "run `tide attach` to see what to do"
+ADVICE = "run `tide attach` to see what to do"
+"""Ends what is said of waiting, and of nothing else."""
 
 
 def _is_on(job: Job, nodes: frozenset[str]) -> bool:

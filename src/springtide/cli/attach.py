@@ -118,14 +118,15 @@ def _have_daemon(
 
 def _conclude(sight: "Sight", operation: Json, news: list[str], *, wrong: bool) -> Exit:
     """A deploy that failed only because that Slurm does not know us yet is no failure."""
-    from springtide.cli.attached import is_working, render_attached, render_waiting
+    from springtide.cli.attached import has_failed, is_working, render_attached, render_waiting
 
-    if wrong:
+    if wrong or has_failed(operation):
+        report(operation)
         return Exit.FAILED
-    if is_working(sight):
-        code = report(operation)
-        if code is not Exit.FAILED:
-            output.put(render_attached(sight, news, operation))
-        return code
-    output.put(render_waiting(sight))
-    return Exit.PARTLY
+    if not is_working(sight):
+        output.put(render_waiting(sight))
+        return Exit.PARTLY
+    code = report(operation)
+    if code is not Exit.FAILED:
+        output.put(render_attached(sight, news, operation))
+    return code

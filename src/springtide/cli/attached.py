@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from springtide.batch.slurm_attachment import ADVICE
 from springtide.batch.slurm_existing import Running
 from springtide.batch.slurm_standing import Standing
 from springtide.cli import attach_checks, attached_checks, checks, file_checks
@@ -11,6 +12,7 @@ from springtide.cli.client import Json
 from springtide.cli.rising import changes
 from springtide.cli.subject import Check, Subject, look
 from springtide.cli.whereabouts import option
+from springtide.model import OperationState
 from springtide.ports import Unavailable
 
 MACHINE = (checks.look_at_programs, checks.look_at_state, checks.look_at_kernel)
@@ -45,6 +47,12 @@ def _required(subject: Subject, sight: Sight) -> list[Check]:
 
 def is_working(sight: Sight) -> bool:
     return isinstance(sight.standing, Standing) and sight.standing.is_taken
+
+
+def has_failed(operation: Json) -> bool:
+    """Not if the owner of that Slurm only has something to do first."""
+    waits = operation["reason"].endswith(ADVICE)
+    return operation["state"] == OperationState.FAILED and not waits
 
 
 def will_be_attached(subject: Subject) -> bool:
