@@ -199,6 +199,21 @@ async def test_a_stopped_cluster_keeps_its_queue_and_starts_again(tmp_path: Path
         assert not daemon.parts.stopped
 
 
+async def test_a_stop_whose_jobs_do_not_end_leaves_the_batch_system_running(tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+    async with world.living(Life()) as daemon:
+        await deployed(daemon)
+        job = world.batch.submit(1, 500)
+        await until(lambda: job.state == "RUNNING")
+        (done,) = await ended(daemon, await daemon.people.stop("root", {"limit": 30}))
+        assert done.state is OperationState.FAILED
+        assert world.batch.site is not None
+        assert not daemon.parts.stopped
+        assert set(running(world)) == {"c1", "c2", "c3"}
+        assert await drained(world) == set()
+        await until(lambda: job.state == "COMPLETED")
+
+
 @pytest.mark.accepts("X9")
 async def test_no_operation_undoes_an_admins_drain(tmp_path: Path) -> None:
     world = world_of(tmp_path)

@@ -47,8 +47,13 @@ async def _give_up_jobs(work: Work) -> None:
 
 
 async def stop_batch(work: Work) -> Fallen:
-    """Stop the batch system that we started; what waits in its queue stays there."""
+    """Stop the batch system that we started; what waits in its queue stays there.
+
+    Not under nodes that stayed, with their jobs.
+    """
     if work.operation.kind is Kind.STOP:
+        if work.operation.fallen:
+            return {}
         await wait_powered_down(work, work.names)
     await work.parts.batch.stop()
     await work.parts.keep_stopped(True)
