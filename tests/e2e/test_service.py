@@ -1,0 +1,150 @@
+"""Nodes of a real Slurm are drained by people and by operations, and configured again."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from springtide.cli.endings import Exit
+from tests.e2e.by_hand import instances, started, tide
+from tests.e2e.real import RealCluster, cluster, until
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+
+SPEC = """
+cluster: service
+admin_group: games
+batch: {kind: slurm, port: 16957, node_port: 16958}
+provider: {kind: containers, mounts: [SHARED]}
+groups: {general: {nodes: "d-[1-4]", min: 3}}
+timing: {idle: 3600s, start: 60s, stop: 5s}
+"""
+
+
+@pytest.fixture(scope="module")
+def real() -> Iterator[RealCluster]:
+    with cluster(SPEC) as deployed:
+        yield deployed
+
+
+def as_another(real: RealCluster, *arguments: str, code: Exit = Exit.DONE) -> str:
+    """The command, of a person who is not root but may change the cluster."""
+    who: dict[str, Any] = {"user": "games", "group": "games", "extra_groups": []}
+    done = real.tide(*arguments, **who, stdin=subprocess.DEVNULL)
+    said = done.stdout + done.stderr
+    assert done.returncode == code, said
+    return said
+
+
+def batch(real: RealCluster, name: str) -> dict[str, Any]:
+    (row,) = real.client.get("/nodes", names=name)["nodes"]
+    found: dict[str, Any] = row["batch"]
+    return found
+
+
+def is_drained(real: RealCluster, name: str, owner: str) -> bool:
+    seen = batch(real, name)
+    return seen["drained"] and seen["owner"] == owner and "bad fan" in seen["reason"]
+
+
+@pytest.mark.accepts("X9")
+def test_a_persons_drain_is_theirs_and_only_force_lets_another_undo_it(real: RealCluster) -> None:
+    job = started(real, "sleep 2; hostname", "-w", "d-1")
+    as_another(real, "drain", "d-[1-2]", "--reason", "bad fan")
+    tide(real, "drain", "d-[2-3]", "--reason", "bad fan")
+    assert [batch(real, f"d-{n}")["owner"] for n in (1, 2, 3)] == ["games", "games", "root"]
+    assert real.finished(job)["Restarts"] == "0"
+    assert "drain" in real.slurm("sinfo", "-h", "-n", "d-1", "-o", "%T")
+    assert "bad fan" in real.slurm("sinfo", "-h", "-R", "-o", "%E %n")
+
+    said = tide(real, "undrain", "d-[1-2]", code=Exit.FAILED)
+    assert "d-[1-2] drained by games; say --force" in said
+    assert "d-3 drained by root" in as_another(real, "undrain", "d-3", code=Exit.FAILED)
+    assert is_drained(real, "d-1", "games")
+    assert is_drained(real, "d-3", "root")
+    as_another(real, "undrain", "d-2")
+    until(lambda: real.node("d-2")["State"] == "IDLE+CLOUD")
+
+
+@pytest.mark.accepts("X9")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["update", "d-[1-3]", "--yes"],
+        ["rebuild", "d-[1-3]", "--force", "--yes"],
+        ["rebuild", "d-[1-3]", "--force", "--direct", "--yes"],
+        ["resize", "general=4", "--yes"],
+        ["resize", "general=2", "--yes"],
+        ["resize", "general=3", "--yes"],
+        ["suspend", "d-1"],
+        ["resume", "d-1"],
+    ],
+)
+def test_no_operation_undoes_a_persons_drain(real: RealCluster, words: list[str]) -> None:
+    """d-1 is drained by one person, d-3 by another, and d-2 by nobody."""
+    tide(real, *words)
+    assert is_drained(real, "d-1", "games")
+    assert is_drained(real, "d-3", "root")
+    assert not batch(real, "d-2")["drained"]
+
+
+@pytest.mark.accepts("X9")
+def test_a_drain_outlives_a_stop_and_force_ends_it(real: RealCluster) -> None:
+    tide(real, "stop", "--yes")
+    tide(real, "start")
+    assert is_drained(real, "d-1", "games")
+    assert is_drained(real, "d-3", "root")
+    tide(real, "undrain", "d-[1-3]", "--force")
+    until(lambda: all(real.node(f"d-{n}")["State"] == "IDLE+CLOUD" for n in (1, 2, 3)))
+    assert tide(real, "undrain", "d-1") == "d-1: not drained\n"
+
+
+@pytest.mark.accepts("X9")
+@pytest.mark.parametrize("words", [["update"], ["rebuild", "--force"]])
+def test_the_drain_of_an_operation_ends_with_it_and_not_by_hand(
+    real: RealCluster, words: list[str]
+) -> None:
+    job = started(real, "sleep 300", "-w", "d-1")
+    tide(real, words[0], "d-1", *words[1:], "--no-wait", "--yes")
+    (operation,) = real.client.get("/operations", limit=1)["operations"]
+    until(lambda: batch(real, "d-1")["drained"])
+    assert batch(real, "d-1")["owner"] == "springtide"
+    for more in ([], ["--force"]):
+        said = tide(real, "undrain", "d-1", *more, code=Exit.FAILED)
+        assert "an operation drains d-1" in said
+    tide(real, "operations", str(operation["id"]), "--cancel")
+    until(lambda: not batch(real, "d-1")["drained"])
+    assert real.job(job)["JobState"] == "RUNNING"
+    assert real.states("d-1") == {"ready"}
+    real.slurm("scancel", job)
+    until(lambda: real.node("d-1")["State"] == "IDLE+CLOUD")
+
+
+@pytest.mark.accepts("C28")
+def test_configuration_reaches_running_nodes_with_their_image_kept_and_their_jobs_awaited(
+    real: RealCluster,
+) -> None:
+    data = real.root / "data"
+    data.mkdir(mode=0o777)
+    before, images = instances(real), {n: r["image"] for n, r in real.record("d-[1-3]").items()}
+    job = started(real, "sleep 4; hostname", "-w", "d-2")
+    real.file.write_text(real.file.read_text().replace("mounts: [", f"mounts: [{data}, "))
+    assert "mounts" in tide(real, "apply", "--yes")
+    assert write(real, data, "d-1", "d-3") == []
+
+    tide(real, "update", "--yes")
+    assert real.finished(job)["Restarts"] == "0"
+    assert real.output(job) == ["d-2"]
+    assert write(real, data, "d-1", "d-2", "d-3") == ["d-1", "d-2", "d-3"]
+    assert instances(real) == before
+    assert {n: r["image"] for n, r in real.record("d-[1-3]").items()} == images
+    assert write(real, data, "d-4") == ["d-1", "d-2", "d-3", "d-4"]
+
+
+def write(real: RealCluster, data: Path, *names: str) -> list[str]:
+    """Have nodes write to a directory; without its mount that goes to a place of their own."""
+    script = f"srun sh -c 'mkdir -p {data} && touch {data}/$(hostname)'"
+    real.finished(real.sbatch(script, "-w", ",".join(names), f"-N{len(names)}"))
+    return sorted(path.name for path in data.iterdir())
