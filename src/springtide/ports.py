@@ -244,7 +244,11 @@ class BatchSystem(Protocol):
         ...
 
     async def close(self) -> None:
-        """Start no more jobs, until the batch system is started again."""
+        """Start no more jobs, until it is opened or started again."""
+        ...
+
+    async def open(self) -> None:
+        """Start jobs again."""
         ...
 
     async def tell(self, job: str, text: str) -> None:

@@ -918,6 +918,10 @@ async def test_a_closed_queue_takes_jobs_and_starts_them_after_the_next_start(la
     await slurm.stop()
     await slurm.reload(Site(lab.address))
     await job_in(slurm, job, "CONFIGURING")
+    await slurm.close()
+    later = lab.submit()
+    await slurm.open()
+    await job_in(slurm, later, "CONFIGURING")
 
 
 # What goes wrong

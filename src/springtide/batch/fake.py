@@ -149,6 +149,11 @@ class FakeBatch(FakeScheduler):
         async with self._call("close"):
             self.closed = True
 
+    async def open(self) -> None:
+        async with self._call("open"):
+            self.closed = False
+            self._soon()
+
     async def tell(self, job: str, text: str) -> None:
         async with self._call("tell"):
             self.told.append((job, text))

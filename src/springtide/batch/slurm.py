@@ -91,8 +91,22 @@ class Slurm(SlurmNodes):
         return slurm_rebuild.parse_submitted(said)
 
     async def close(self) -> None:
-        for name in (*self._cluster.partitions, *slurm_rebuild.partitions(self._cluster)):
+        for name in self._queues():
             await self._scontrol("update", f"partitionname={name}", "state=down")
+
+    async def open(self) -> None:
+        """To the states that they have after a start, for Slurm remembers no others."""
+        for name, state in self._queues().items():
+            await self._scontrol("update", f"partitionname={name}", f"state={state}")
+
+    def _queues(self) -> dict[str, str]:
+        """The partitions, and how they are when nothing is closed."""
+        own = {
+            name: {key.lower(): value for key, value in partition.parameters.items()}
+            for name, partition in self._cluster.partitions.items()
+        }
+        states = {name: settings.get("state", "up").lower() for name, settings in own.items()}
+        return states | dict.fromkeys(slurm_rebuild.partitions(self._cluster), "up")
 
     # Control
 

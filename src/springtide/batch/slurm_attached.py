@@ -54,6 +54,9 @@ class AttachedSlurm(Slurm):
     async def close(self) -> None:
         await self._in_thread(self._attachment.close)
 
+    async def open(self) -> None:
+        await self._in_thread(self._attachment.open)
+
     async def stop(self) -> None:
         """Not ours to stop."""
 

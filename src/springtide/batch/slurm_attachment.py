@@ -115,8 +115,7 @@ class Attachment:
         """Write the include and have slurmctld run with it; says what that changed."""
         now = self.load()
         if not now.taken or self._closed.exists():
-            self._set_partitions(self._partitions())
-            self._closed.unlink(missing_ok=True)
+            self.open()
         write(self._layout.conf / NODES, "".join(f"{name}\n" for name in self._cluster.managed))
         write(self._taken, now.wanted)
         return "slurmctld runs with our nodes" if now.taken != now.wanted else ""
@@ -178,10 +177,14 @@ class Attachment:
         return [job for job in found if _is_on(job, nodes) or set(job.partition.split(",")) <= ours]
 
     def close(self) -> None:
-        """Have our partitions start no more jobs, until `reload`."""
+        """Have our partitions start no more jobs, until `open` or `reload`."""
         self._closed.parent.mkdir(parents=True, exist_ok=True)
         write(self._closed, "")
         self._set_partitions(dict.fromkeys(self._partitions(), "DOWN"))
+
+    def open(self) -> None:
+        self._set_partitions(self._partitions())
+        self._closed.unlink(missing_ok=True)
 
     def _set_partitions(self, states: Mapping[str, str]) -> None:
         """Those that slurmctld knows and shows otherwise."""

@@ -38,7 +38,10 @@ async def rescue(work: Work, fallen: Fallen) -> None:
 
 
 async def _return(work: Work, fallen: Fallen) -> None:
-    """Nodes that still have what they had go back to service."""
+    """Nodes that still have what they had go back to service, and so do queues."""
+    if work.operation.kind is Kind.STOP:
+        with suppress(Unavailable):
+            await insist(work.parts.batch.open, work.parts.spec.timing.lock)
     whole = work.record.of(fallen, NodeState.DRAINING)
     names = [node.name for node in whole]
     with suppress(Unavailable):
