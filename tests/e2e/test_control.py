@@ -290,7 +290,7 @@ def test_the_daemon_is_started_again_when_it_dies(lab: Lab) -> None:
     assert lab.slurm("scontrol", "show", "config").splitlines()[1:] == booted
 
 
-@pytest.mark.parametrize("mark", ["containers/site.json", "control/process", "tide.sock", "conf"])
+@pytest.mark.parametrize("mark", ["containers/site.json", "control/process", "conf"])
 def test_a_deploy_that_was_killed_goes_on(lab: Lab, mark: str) -> None:
     command = [*TIDE, "deploy", str(lab.file)]
     with subprocess.Popen(command, env=lab.environment, stderr=subprocess.DEVNULL) as first:
@@ -312,6 +312,21 @@ def test_several_deploys_at_once_make_one_container(lab: Lab) -> None:
     assert [one.wait(LIMIT_S) for one in several] == [0, 0, 0]
     init = [pid for pid in lab.processes() if _words(pid)[0] == "/bin/sh"]
     assert init == [lab.container]
+
+
+def test_a_container_that_died_comes_back_though_another_has_its_subnet(lab: Lab) -> None:
+    lab.deploy()
+    os.kill(lab.container, signal.SIGKILL)
+    wait_until(lambda: not lab.left())
+    site = json.loads((lab.state / "containers" / "site.json").read_text())
+    other = f"tc-{lab.link[-8:]}"
+    subprocess.run(["ip", "link", "add", other, "type", "bridge"], check=True)
+    try:
+        subprocess.run(["ip", "address", "add", site["subnet"], "dev", other], check=True)
+        lab.deploy()
+        assert lab.slurm("srun", "-w", "n1", "hostname") == "n1"
+    finally:
+        subprocess.run(["ip", "link", "delete", other], check=True)
 
 
 def test_a_cluster_is_destroyed_though_its_container_is_dead(lab: Lab) -> None:
