@@ -1,6 +1,7 @@
 """slurm.conf as it is rendered: a small cluster file each, and what comes of it."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,7 @@ def test_an_existing_slurm_conf_includes_only_nodes_partitions_and_power_saving(
     assert text == (CASES / "hybrid.include").read_text()
 
 
-def included(existing: dict[str, str], **options: bool) -> str:
+def included(existing: dict[str, str], **options: Any) -> str:
     cluster = cluster_with()
     return render_include(
         cluster, state=cluster.state, version=VERSION, existing=existing, **options
