@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from springtide import decide
-from springtide.model import PLANS, Move, Node, NodeState, Step
+from springtide.model import DRAINS, PLANS, Move, Node, NodeState, Step
 from springtide.ports import Provider, Unavailable
 from springtide.steps.instances import LOOK_S
 from springtide.steps.site import written
@@ -92,6 +92,8 @@ async def _release(work: Work) -> None:
     if not gone or work.parts.stopped:
         return
     try:
+        if work.operation.kind in DRAINS:
+            await work.parts.batch.undrain(gone)  # one that powered down already kept our drain
         await work.parts.batch.release(gone)
     except Unavailable as error:
         await work.record.note("release failed", operation=work.operation.id, detail=str(error))
