@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from springtide import decide
+from springtide import decide, service
 from springtide.engine import Engine, Refused
 from springtide.model import DRAINS, Kind, NodeState, Operation
 from springtide.nodeset import fold
@@ -160,7 +160,7 @@ class People:
         seen = await self.parts.batch.nodes(wanted)
         if held := set(wanted) & self.engine.at(*DRAINS):
             raise Refused(f"an operation drains {fold(held)}; see `tide operations`, cancel that")
-        others = decide.drained_by_others(seen, by)
+        others = service.drained_by_others(seen, by)
         if others and not force:
             raise Refused(
                 "; ".join(f"{fold(names)} drained by {owner}" for owner, names in others.items())

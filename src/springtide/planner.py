@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from springtide import decide
+from springtide import decide, service
 from springtide.model import STARTING, Kind, Node, NodeState
 from springtide.nodeset import expand, fold
 from springtide.plans import Plan, make_plan
@@ -104,17 +104,17 @@ class Planner:
             known = ", ".join(self.spec.images)
             raise BadRequest(f"there is no image {image}; the cluster file has {known}")
         up = self.parts.record.of(names, *UP)
-        found = decide.outdated(self.spec, up, await self._instances(), image)
+        found = service.outdated(self.spec, up, await self._instances(), image)
         if options.get("force"):
             return {node.name: found.get(node.name, "as it should be") for node in up}
         return found
 
     def resizing(
         self, wanted: Cluster, changes: Changes, fresh: Iterable[Node] = ()
-    ) -> decide.Resizing:
+    ) -> service.Resizing:
         """What another file would change, by the record."""
         kept = self.parts.applied.kept
         nodes = (*self.parts.record.nodes.values(), *fresh)
-        resized = decide.resizing(wanted, expand(kept) if kept else (), nodes)
+        resized = service.resizing(wanted, expand(kept) if kept else (), nodes)
         same = self.parts.applied.spec == fingerprint(wanted)
         return replace(resized, rewritten=not same, only_sizes=changes.only_sizes)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from springtide import __version__, decide
+from springtide import __version__, service
 from springtide.daemon import Daemon
 from springtide.model import PLANS, Event, Node, NodeState, Operation, Step
 from springtide.nodeset import fold
@@ -80,7 +80,7 @@ def _outdated(daemon: Daemon, record: Node, instances: Sequence[Instance]) -> st
     """In what its instance differs from the file; null if it has none, or is as it should be."""
     if record.state is NodeState.OFF:
         return None
-    return decide.outdated(daemon.spec, [record], instances).get(record.name)
+    return service.outdated(daemon.spec, [record], instances).get(record.name)
 
 
 def operation_(one: Operation) -> Json:

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from springtide import decide
-from springtide.decide import Fate
+from springtide import decide, service
 from springtide.model import Kind, Node, NodeState
 from springtide.ports import BatchNode, CloudError, Instance, Power, Provider, Transient
 from springtide.record import whole
+from springtide.service import Fate
 from springtide.steps.launches import describe
 from springtide.steps.work import (
     FIRST_PAUSE_S,
@@ -101,7 +101,7 @@ def _fate(work: Work, node: Node, seen: BatchNode | None, runs: Instance | None)
     if seen is not None and seen.power in (Power.DOWN, Power.GOING_DOWN):
         return Fate.GO
     flavors = work.parts.spec.groups[node.group].flavors
-    return decide.fate(node, runs, target(work, node, seen), flavors)
+    return service.fate(node, runs, target(work, node, seen), flavors)
 
 
 async def _say_unknown(work: Work, images: Mapping[str, str]) -> None:
@@ -115,9 +115,9 @@ async def _say_unknown(work: Work, images: Mapping[str, str]) -> None:
 def target(work: Work, node: Node, seen: BatchNode | None) -> str:
     """The image that a node should run: as asked for, or as the file says."""
     reason = seen.reason if seen and work.operation.options.get("via") == "batch" else ""
-    if decide.only_reboot(reason):
+    if service.only_reboot(reason):
         return node.image or ""
-    asked = work.operation.options.get("image") or decide.image_asked(reason)
+    asked = work.operation.options.get("image") or service.image_asked(reason)
     return asked or work.parts.spec.groups[node.group].image
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
-from springtide import decide
+from springtide import service
 from springtide.model import IN_ROUNDS, Kind, NodeState
 from springtide.ports import Unavailable
 from springtide.steps.work import Fallen, Work, insist
@@ -33,7 +33,7 @@ async def drain(work: Work) -> Fallen:
         if seen.free and work.operation.kind in IN_ROUNDS:
             return _some(work, seen.free)
         if end >= limit_s:
-            return decide.undrainable(work.names, seen.busy, f"{limit_s:.0f} s (timing.drain)")
+            return service.undrainable(work.names, seen.busy, f"{limit_s:.0f} s (timing.drain)")
         await asyncio.sleep(_pause_s(end, limit_s))
 
 
@@ -51,11 +51,11 @@ async def _retire(work: Work) -> None:
     await work.record.move(moves, "node draining", work.operation.id)
 
 
-async def _look(work: Work) -> decide.Draining:
+async def _look(work: Work) -> service.Draining:
     """How far the nodes are, and on with those that are not there yet."""
     batch, lock_s = work.parts.batch, work.parts.spec.timing.lock
     nodes = work.record.of(work.names)
-    seen = decide.draining(nodes, await insist(partial(batch.nodes, work.names), lock_s))
+    seen = service.draining(nodes, await insist(partial(batch.nodes, work.names), lock_s))
     why = f"{work.operation.kind} by {work.operation.asked_by} (operation {work.operation.id})"
     if work.operation.options.get("now"):
         await insist(partial(batch.give_back, seen.busy, why), lock_s)

@@ -8,7 +8,6 @@ from functools import partial
 from math import inf
 
 from springtide import decide
-from springtide.decide import Fate
 from springtide.model import Kind, Move, NodeState
 from springtide.ports import (
     OURS,
@@ -23,6 +22,7 @@ from springtide.ports import (
     Unavailable,
 )
 from springtide.record import whole
+from springtide.service import Fate
 from springtide.steps import afresh
 from springtide.steps.launches import describe
 from springtide.steps.work import (

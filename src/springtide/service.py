@@ -1,0 +1,177 @@
+"""Decisions about nodes in service, pure: who may go, who starts afresh, what another file means.
+
+Steps, people and planner call them; `decide` is about nodes that come and go with the jobs.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from springtide.model import Kind, Node, NodeState
+from springtide.nodeset import fold
+from springtide.ports import BatchNode, Instance, InstanceState, Power
+from springtide.spec import Cluster
+
+# --- taking nodes out of service ---------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Draining:
+    """How far nodes are that must leave service."""
+
+    undrained: tuple[str, ...]
+    """They take jobs still."""
+    unserved: tuple[str, ...]
+    """Jobs wait for them to start, which they will not."""
+    busy: tuple[str, ...]
+    free: tuple[str, ...]
+
+
+def draining(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> Draining:
+    """Sort nodes that are to be drained; one that the batch system does not know is free."""
+    undrained, unserved, busy, free = [], [], [], []
+    for node in nodes:
+        seen = batch.get(node.name)
+        if _is_at_rest(node, seen):
+            free.append(node.name)
+            continue
+        if seen is not None and not seen.drained:
+            undrained.append(node.name)
+        if seen is not None and node.state is NodeState.OFF and seen.power is Power.GOING_UP:
+            unserved.append(node.name)
+        elif seen is not None and seen.busy and seen.power is not Power.DOWN:
+            busy.append(node.name)
+        elif seen is None or seen.drained:
+            free.append(node.name)
+    return Draining(tuple(undrained), tuple(unserved), tuple(busy), tuple(free))
+
+
+def _is_at_rest(node: Node, seen: BatchNode | None) -> bool:
+    """It is off, and nobody wants it."""
+    off = node.state is NodeState.OFF
+    return off and (seen is None or seen.power in (Power.DOWN, Power.GOING_DOWN))
+
+
+def undrainable(waiting: Iterable[str], busy: Iterable[str], limit: str) -> dict[str, str]:
+    """Why nodes are given back when jobs did not end in time: all or none of them go."""
+    late = tuple(busy)
+    others = f"given back, because jobs on {fold(late)} did not end in time" if late else ""
+    return {
+        name: f"its jobs did not end within {limit}, so it was given back"
+        if name in late
+        else others
+        for name in waiting
+    }
+
+
+# --- giving nodes a fresh start ----------------------------------------------------------
+
+
+class Fate(StrEnum):
+    """What becomes of a node that is rebuilt."""
+
+    RECREATE = "recreate"
+    REBOOT = "reboot"
+    GO = "go"
+    """The batch system has let go of it: what comes next is made from the new image anyway."""
+
+
+_REBUILD_REASON = re.compile(r"(?:springtide: )?rebuild\b(?:.*?\bimage:\s*(\S+))?", re.IGNORECASE)
+
+
+def image_asked(reason: str) -> str | None:
+    """The image that somebody asks for who has the batch system reboot a node."""
+    match = _REBUILD_REASON.match(_own_words(reason))
+    return match[1] if match else None
+
+
+def only_reboot(reason: str) -> bool:
+    """Whether the reason for a reboot is one that says nothing of a rebuild."""
+    words = _own_words(reason)
+    return bool(words) and not _REBUILD_REASON.match(words)
+
+
+def _own_words(reason: str) -> str:
+    """Slurm adds words of its own to the reason for a reboot, or gives them as one."""
+    words = re.sub(r"(?:\s*:\s*reboot [a-z ]+)+$", "", reason.strip())
+    return "" if words.lower() in ("reboot asap", "reboot") else words
+
+
+def fate(node: Node, runs: Instance | None, target: str, flavors: Sequence[str]) -> Fate:
+    """A node whose instance is as it should be is rebooted, another one is made anew."""
+    if runs is None or runs.state is not InstanceState.RUNNING:
+        return Fate.RECREATE
+    image, flavor = runs.image or node.image, runs.flavor or node.flavor
+    return Fate.REBOOT if image == target and flavor in flavors else Fate.RECREATE
+
+
+def outdated(
+    spec: Cluster,
+    nodes: Iterable[Node],
+    instances: Iterable[Instance],
+    image: str | None = None,
+) -> dict[str, str]:
+    """Nodes whose instance is not what the file (or somebody) wants, and in what it differs."""
+    runs = {(one.node, one.generation): one for one in instances}
+    found = {}
+    for node in nodes:
+        group = spec.groups[node.group]
+        wanted = image or group.image
+        one = runs.get((node.name, node.generation))
+        runs_image, flavor = (one.image, one.flavor) if one else (node.image, node.flavor)
+        if runs_image != wanted:
+            found[node.name] = f"image {runs_image} instead of {wanted}"
+        elif flavor not in group.flavors:
+            found[node.name] = f"flavor {flavor} instead of {group.flavors[0]}"
+    return found
+
+
+# --- another cluster file ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Resizing:
+    """Which nodes another cluster file sends away, and which it calls."""
+
+    leaving: tuple[str, ...]
+    joining: tuple[str, ...]
+    rewritten: bool = False
+    """The batch system's configuration may be another one."""
+    only_sizes: bool = True
+    """Nothing else changes."""
+
+    def operations(self) -> list[tuple[Kind, tuple[str, ...]]]:
+        """What has to be done; nothing, if all is as the file says.
+
+        Nodes may leave for a day; other changes do not wait for that.
+        """
+        found = [(Kind.SHRINK, self.leaving), (Kind.ENLARGE, self.joining)]
+        wanted = [(kind, names) for kind, names in found if names]
+        alone = self.rewritten and not self.joining and not (self.leaving and self.only_sizes)
+        return [(Kind.UPDATE, ()), *wanted] if alone else wanted
+
+
+def resizing(wanted: Cluster, kept: Iterable[str], nodes: Iterable[Node]) -> Resizing:
+    """Nodes that were always up and need not be, or left the file; those that must be up now.
+
+    `kept` are the nodes that the last file wanted always up.
+    """
+    former, always = frozenset(kept), frozenset(wanted.always_up)
+    known, leaving, joining = frozenset(wanted.managed), [], []
+    for node in nodes:
+        up = node.state is not NodeState.OFF
+        if up and (node.name not in known or (node.name in former and node.name not in always)):
+            leaving.append(node.name)
+        elif node.name in always and node.state is not NodeState.READY:
+            joining.append(node.name)
+    return Resizing(tuple(leaving), tuple(joining))
+
+
+def drained_by_others(seen: Mapping[str, BatchNode], by: str) -> dict[str, list[str]]:
+    """Whose drains they are that are not this person's, and of which nodes."""
+    found: dict[str, list[str]] = {}
+    for name, node in seen.items():
+        if node.drained and node.owner not in (None, by):
+            found.setdefault(str(node.owner), []).append(name)
+    return found
