@@ -122,6 +122,17 @@ def test_the_drain_of_an_operation_ends_with_it_and_not_by_hand(
     until(lambda: real.node("d-1")["State"] == "IDLE+CLOUD")
 
 
+def test_a_busy_node_that_is_suspended_twice_takes_jobs_again(real: RealCluster) -> None:
+    """Slurm drains it meanwhile, for a reason of its own that is nobody's wish."""
+    job = started(real, "sleep 3; hostname", "-w", "d-4")
+    for _ in range(2):
+        tide(real, "suspend", "d-4", "--no-wait")
+    assert real.finished(job)["Restarts"] == "0"
+    real.all_off("d-4")
+    again = real.sbatch("hostname", "-w", "d-4")
+    assert real.finished(again)["NodeList"] == "d-4"
+
+
 @pytest.mark.accepts("C28")
 def test_configuration_reaches_running_nodes_with_their_image_kept_and_their_jobs_awaited(
     real: RealCluster,

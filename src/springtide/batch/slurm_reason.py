@@ -21,11 +21,12 @@ _SLURMS = (
     "Duplicate jobid",
     "Epilog error",
     "Kill task failed",
+    "POWER_DOWN_ASAP",
     "Prolog error",
     "Reboot ASAP",
     "batch job complete failure",
 )
-"""What slurmds and stepds say as root."""
+"""What slurmd and stepds say as root, and slurmctld as nobody."""
 
 
 def read(text: str, setter: str, *, resumes: bool = False, user: str = "slurm") -> tuple[str, str]:
