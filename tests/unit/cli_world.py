@@ -10,7 +10,6 @@ import os
 import pty
 import pwd
 import select
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -257,17 +256,16 @@ def _rest(screen: FileIO) -> bytes:
 
 @contextmanager
 def served(text: str = SPEC) -> Iterator[World]:
-    home = Path(tempfile.mkdtemp(prefix="tide-"))
-    home.chmod(0o755)
-    world = World(home, text)
-    structlog.configure(processors=[_drop])
-    try:
-        world.start()
-        yield world
-    finally:
-        world.stop()
-        structlog.reset_defaults()
-        shutil.rmtree(home)
+    with tempfile.TemporaryDirectory(prefix="tide-") as home:
+        Path(home).chmod(0o755)
+        world = World(Path(home), text)
+        structlog.configure(processors=[_drop])
+        try:
+            world.start()
+            yield world
+        finally:
+            world.stop()
+            structlog.reset_defaults()
 
 
 def _drop(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:
