@@ -139,7 +139,7 @@ def _columns(sql: str) -> str:
 MEANINGS = {
     "cluster": "Its name; everything that is made for it is tagged with it.",
     "state": "Where its record, its logs and Slurm's files are kept.",
-    "protected": "Whether destroying it needs its name.",
+    "protected": "Whether destroying, stopping, killing and shrinking it need its name.",
 }
 """Of the keys for which the schema has none."""
 DEFAULTS = {"state": "`/var/lib/springtide/CLUSTER`", "batch": "kind `slurm`"}

@@ -98,4 +98,4 @@ def _price_change(
     starts = kind in STARTS_NODES
     changed = [n for n in names if (nodes[n].state is NodeState.OFF) == starts]
     price = spec.price(changed)
-    return None if price is None else price if starts else -price
+    return None if price is None else price if starts else 0.0 - price

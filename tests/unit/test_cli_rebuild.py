@@ -41,6 +41,23 @@ def images(world: World) -> dict[str, str]:
 # --- rebuild -------------------------------------------------------------------------------
 
 
+def test_a_file_that_was_edited_and_not_applied_is_mentioned(world: World) -> None:
+    """Else it would be believed that all nodes run what it wants."""
+    bump(world)
+    world.run("rebuild", "--yes")
+    applied = world.file.read_text()
+    for text, news in (
+        (applied.replace("image: new", "image: host"), "was changed since it was applied: run"),
+        (applied.replace("image: new", "image: ["), "and is wrong now"),
+        (f"{applied}# a comment\n", ""),
+    ):
+        world.file.write_text(text)
+        for words in (("rebuild",), ("nodes", "--images"), ("status",)):
+            done = world.run(*words)
+            assert done.code == 0
+            assert (news in done.err) if news else done.err == ""
+
+
 @pytest.mark.accepts("A11")
 def test_the_second_rebuild_rebuilds_nothing(world: World) -> None:
     bump(world)

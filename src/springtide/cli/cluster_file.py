@@ -11,6 +11,7 @@ from pathlib import Path
 from springtide.cli import output
 from springtide.cli.client import Away, Client, Json, Refused
 from springtide.cli.endings import Complaint, Exit
+from springtide.layout import STORED_SPEC
 
 LONGEST = 500_000
 """Bytes of a cluster file; the daemon reads no more."""
@@ -35,6 +36,34 @@ def find(daemon: Client, status: Json, given: str | None = None) -> ClusterFile:
     missing = "the cluster file is there no more; name it: `tide apply FILE`"
     text = read(path, missing if given is None else NO_FILE)
     return ClusterFile(path, text, ours=path == stored)
+
+
+def edited(status: Json) -> str | None:
+    """What to say if people have changed their file and not applied it.
+
+    Only a file that is younger than the daemon's copy is read, for that takes a moment.
+    """
+    path, stored = Path(status["file"] or ""), Path(status["state_directory"], STORED_SPEC)
+    try:
+        if not status["file"] or path.stat().st_mtime <= stored.stat().st_mtime:
+            return None
+    except OSError:
+        return None
+    from springtide.spec import SpecError, load
+    from springtide.spec.fingerprint import fingerprint
+
+    try:
+        if fingerprint(load(path)) == status["spec"]:
+            return None
+    except SpecError as error:
+        return f"{path} was changed since it was applied, and is wrong now: {error.problems[0]}"
+    return f"{path} was changed since it was applied: run `tide apply`"
+
+
+def mention_edits(daemon: Client) -> None:
+    """Before an answer that is true only of the file as it was applied."""
+    if news := edited(daemon.get("/status")):
+        output.note(f"tide: {news}")
 
 
 def read(path: Path, missing: str = NO_FILE) -> str:

@@ -9,6 +9,7 @@ import typer
 
 from springtide.cli import output
 from springtide.cli.client import Json
+from springtide.cli.cluster_file import mention_edits
 from springtide.cli.images import COLUMNS as IMAGE_COLUMNS
 from springtide.cli.images import render_images
 from springtide.cli.output import JsonOption
@@ -35,13 +36,15 @@ def nodes(
     Powered-down ones too; nodes that look the same share a row.
     """
     names = None if hostlist is None else fold(hosts(hostlist))
-    answer = client(Choice(cluster, state)).get("/nodes", names=names)
+    daemon = client(Choice(cluster, state))
+    answer = daemon.get("/nodes", names=names)
     if json:
         output.put_json(answer)
         return
     for problem in answer["problems"]:
         output.note(f"tide: incomplete: {problem}")
     if images:
+        mention_edits(daemon)
         output.put_table(IMAGE_COLUMNS, render_images(answer["nodes"], each, time.time()))
     else:
         output.put_table(COLUMNS, render_rows(answer["nodes"], each, time.time()))

@@ -7,6 +7,7 @@ import typer
 
 from springtide.cli import output
 from springtide.cli.client import Client, Json
+from springtide.cli.cluster_file import mention_edits
 from springtide.cli.consent import NO_CHANGE, Consent
 from springtide.cli.course import conclude
 from springtide.cli.endings import Complaint, Exit
@@ -140,6 +141,7 @@ def rebuild(
     options = wish.options()
     daemon = client(Choice(cluster, state))
     plan = foresee(daemon, wish, chosen_nodes(daemon, hostlist, partition))
+    mention_edits(daemon)
     if not plan["count"]:
         output.put(render_nobody(wish))
     elif dry_run:

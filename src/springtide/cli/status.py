@@ -4,6 +4,7 @@ import time
 
 from springtide.cli import output
 from springtide.cli.client import Json
+from springtide.cli.cluster_file import edited
 from springtide.cli.operations import render_step
 from springtide.cli.output import JsonOption
 from springtide.cli.place import Choice, ClusterOption, StateOption, client
@@ -22,6 +23,8 @@ def status(
         output.put_json(answer)
     else:
         output.put(render_status(answer, time.time()))
+        if news := edited(answer):
+            output.note(f"tide: {news}")
 
 
 def render_status(answer: Json, now: float) -> str:

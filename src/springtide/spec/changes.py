@@ -20,6 +20,7 @@ FIXED: Mapping[str, str] = {
     "batch.kind": "the batch system runs",
     "batch.attach": "the batch system runs",
     "batch.user": "files and processes belong to it",
+    "batch.node_port": "slurmd of every node that is up listens there",
 }
 """What cannot change while a cluster lives, and why."""
 _APART = frozenset({"nodes", "min", "image", "flavors"})

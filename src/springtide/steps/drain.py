@@ -33,12 +33,16 @@ async def drain(work: Work) -> Fallen:
         if seen.free and work.operation.kind in IN_ROUNDS:
             return _some(work, seen.free)
         if end >= limit_s:
-            return service.undrainable(work.names, seen.busy, f"{limit_s:.0f} s (timing.drain)")
+            return service.undrainable(work.names, seen.busy, _told(work, limit_s))
         await asyncio.sleep(_pause_s(end, limit_s))
 
 
 def limit(work: Work) -> float:
     return float(work.operation.options.get("limit") or work.parts.spec.timing.drain)
+
+
+def _told(work: Work, limit_s: float) -> str:
+    return f"{limit_s:.0f} s" + ("" if work.operation.options.get("limit") else " (timing.drain)")
 
 
 def _pause_s(waited_s: float, limit_s: float) -> float:
