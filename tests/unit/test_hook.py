@@ -126,9 +126,9 @@ def test_anything_but_one_host_list_is_wrong_usage(
 
 def test_the_prolog_waits_until_it_is_let_go(programs: Programs) -> None:
     with daemon(programs.socket, b"200 OK") as heard:
-        job = {"SLURM_JOB_ID": "5", "SLURM_JOB_NODELIST": "c[1-2]"}
+        job = {"SLURM_JOB_ID": "5", "SLURM_JOB_NODELIST": "c[1-2]", "SLURM_JOB_PARTITION": "p"}
         assert run(programs.directory / "prolog", **job) == 0
-    assert heard == [("/hook/prolog", {"job": "5", "nodes": "c[1-2]"})]
+    assert heard == [("/hook/prolog", {"job": "5", "nodes": "c[1-2]", "partition": "p"})]
 
 
 def test_a_prolog_survives_a_restart_of_the_daemon(programs: Programs) -> None:
