@@ -34,6 +34,7 @@ from springtide.spool import BadRequest, parse_request
 MAX_ROWS = 100_000
 """Of one answer about the past."""
 EVERYTHING = 1 << 40
+STOPPED = "stopped; run `tide start`"
 PATIENCE_S = 2.0
 """A status need not wait as long as Slurm's commands wait for a dead slurmctld."""
 FOLLOW_S = 10.0
@@ -96,6 +97,8 @@ async def status(request: Request) -> Response:
 
 async def _batch(daemon: Daemon) -> dict[str, Any]:
     about = {"kind": daemon.spec.batch.kind}
+    if daemon.parts.stopped:
+        return {**about, "version": None, "problem": STOPPED}
     try:
         async with asyncio.timeout(PATIENCE_S):
             await daemon.parts.batch.jobs()
@@ -139,7 +142,7 @@ async def _world(
     instances: list[Instance] = []
     problems = []
     try:
-        seen = await daemon.parts.batch.nodes()
+        seen = {} if daemon.parts.stopped else await daemon.parts.batch.nodes()
     except Unavailable as error:
         problems.append(str(error))
     for provider in daemon.parts.distinct_providers():

@@ -12,6 +12,7 @@ from springtide.nodeset import fold
 from springtide.people import Answer
 from springtide.plans import Plan
 from springtide.ports import BatchNode, Instance
+from springtide.spec import Slurm
 from springtide.spec.fingerprint import fingerprint
 from springtide.spec.leaving import Changes
 
@@ -27,6 +28,7 @@ def status(daemon: Daemon, operations: Sequence[Operation], batch: Json) -> Json
         "spec": fingerprint(daemon.parts.wanted),
         "applied": daemon.parts.applied.spec == fingerprint(daemon.parts.wanted),
         "stopped": daemon.parts.stopped,
+        "attached": isinstance(daemon.spec.batch, Slurm) and daemon.spec.batch.attach is not None,
         "protected": daemon.spec.protected,
         "file": daemon.parts.file or None,
         "state_directory": str(daemon.layout.state),

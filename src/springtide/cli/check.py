@@ -1,5 +1,6 @@
 """`tide check`: whether the file is right, the machine is able, and the cluster is well."""
 
+import os
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -27,6 +28,11 @@ def check(
 ) -> None:
     """Whether file, machine and cluster are well."""
     path = spec_file(file, Choice(cluster, state))
+    if file is None and path.exists() and not os.access(path, os.R_OK):
+        raise Complaint(
+            f"only root may read {path}; run it as root, or name your file: `tide check FILE`",
+            Exit.WRONG,
+        )
 
     from springtide.spec import SpecError, load
 

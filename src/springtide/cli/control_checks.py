@@ -26,6 +26,9 @@ def look_at_control(subject: Subject) -> Iterable[Check]:
         yield Check("control", True, "on this machine itself")
         return
     layout, name = subject.daemon.layout, container.host_name(subject.spec.cluster)
+    if os.geteuid() != 0:
+        yield Check("control", None, f"only root can look at container {name}", "run it as root")
+        return
     process, ground = container.find(layout), site.read_ground(layout.instances)
     if ground is None:
         yield Check("control", None, f"container {name} is not there yet", subject.deploy)

@@ -3,6 +3,7 @@
 Imported late: only few commands need it.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,6 +70,11 @@ def fallen(spec: Cluster, output: Path, said: int) -> Callable[[], bool]:
 @contextmanager
 def leaving(layout: Layout) -> Iterator[None]:
     """Destroy a cluster in the block, and its container goes as well, if it has one."""
+    if not layout.control.exists():
+        yield
+        return
+    if os.geteuid() != 0:
+        raise Complaint("control of this cluster is in a container, which only root can remove")
     with container.leaving(layout) as there:
         yield
         if there is not None:
@@ -85,6 +91,8 @@ def _complaining(spec: Cluster) -> Iterator[None]:
 
 def render_place(layout: Layout) -> str:
     """A line about the container, if there is one."""
+    if not layout.control.exists() or os.geteuid() != 0:
+        return ""
     process, ground = container.find(layout), site.read_ground(layout.instances)
     if process is None or ground is None:
         return ""

@@ -1,5 +1,6 @@
 """`tide destroy`: everything that carries the cluster's tag, after a question."""
 
+import os
 from dataclasses import dataclass
 
 import typer
@@ -68,6 +69,10 @@ def destroy(
 def _leave(daemon: Client, consent: Consent, *, dry_run: bool) -> None:
     """A cluster in a Slurm that is not its own leaves that; then there is nothing else to do."""
     if not daemon.stored_spec.exists():
+        return
+    if not os.access(daemon.stored_spec, os.R_OK):
+        if daemon.get("/status")["attached"]:
+            raise Complaint("only root can take a cluster out of a Slurm that is not its own")
         return
     spec = read_spec(daemon.stored_spec)
     if is_attached(spec):

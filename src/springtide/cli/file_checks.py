@@ -87,6 +87,8 @@ def look_at_subnet(subject: Subject) -> Iterable[Check]:
         except CloudError as error:
             text, _, todo = str(error).partition(": ")
             yield Check("subnet", False, text, todo)
+        except PermissionError:
+            yield Check("subnet", None, "only root can look at the site", "run it as root")
 
 
 def _refuse_subnet(subject: Subject, provider: Containers) -> None:

@@ -114,10 +114,12 @@ async def _say_unknown(work: Work, images: Mapping[str, str]) -> None:
 
 def target(work: Work, node: Node, seen: BatchNode | None) -> str:
     """The image that a node should run: as asked for, or as the file says."""
-    reason = seen.reason if seen and work.operation.options.get("via") == "batch" else ""
-    if service.only_reboot(reason):
+    options = work.operation.options
+    reason = seen.reason if seen and options.get("via") == "batch" else ""
+    action = options.get("action")
+    if service.only_reboot(reason, action):
         return node.image or ""
-    asked = work.operation.options.get("image") or service.image_asked(reason)
+    asked = options.get("image") or service.image_asked(reason, action)
     return asked or work.parts.spec.groups[node.group].image
 
 

@@ -4,7 +4,7 @@ from functools import partial
 
 from springtide import decide
 from springtide.model import Kind, NodeState
-from springtide.nodeset import expand
+from springtide.nodeset import expand, fold
 from springtide.ports import Unavailable
 from springtide.steps.instances import wait_powered_down
 from springtide.steps.inventory import tell_addresses
@@ -52,8 +52,8 @@ async def stop_batch(work: Work) -> Fallen:
     Not under nodes that stayed, with their jobs.
     """
     if work.operation.kind is Kind.STOP:
-        if work.operation.fallen:
-            return {}
+        if stayed := work.operation.fallen:
+            raise SiteError(f"{fold(stayed)} stayed, so the batch system runs on")
         await wait_powered_down(work, work.names)
     await work.parts.batch.stop()
     await work.parts.keep_stopped(True)

@@ -51,7 +51,7 @@ def _pause_s(waited_s: float, limit_s: float) -> float:
 
 async def _retire(work: Work) -> None:
     ready = work.record.of(work.names, NodeState.READY)
-    moves = [node.to(NodeState.DRAINING) for node in ready]
+    moves = [node.to(NodeState.DRAINING, reason="") for node in ready]
     await work.record.move(moves, "node draining", work.operation.id)
 
 
