@@ -187,6 +187,17 @@ def test_a_stranger_may_not_do_it(shared: World, words: list[str]) -> None:
     assert "nobody may not change this cluster" in done.stderr
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_only_root_has_jobs_run_a_command() -> None:
+    """They run as root, and a member of the admin group is not root."""
+    with served(UP + "admin_group: nogroup\n") as world:
+        words = ("rebuild", "--via", "jobs", "--command", "id", "--yes")
+        done = world.as_user("nobody", *words)
+        assert done.returncode == Exit.FAILED
+        assert "nobody may not run commands: rebuild jobs run as root" in done.stderr
+        assert world.run(*words).code == 0
+
+
 @pytest.mark.parametrize("command", ["rebuild", "update"])
 def test_no_daemon_is_exit_code_4(command: str) -> None:
     assert run("--state", "/nowhere", command).code == Exit.AWAY

@@ -40,6 +40,8 @@ async def operate(request: Request) -> Response:
     options = _options(kind, body)
     if word == KILL or kind in (Kind.STOP, Kind.DESTROY):
         _refuse_protected(daemon, body, word)
+    if options.get("command") is not None and peer.uid != 0:
+        raise HTTPException(403, f"{peer.name} may not run commands: rebuild jobs run as root")
     if options.get("via") == "jobs":
         return JSONResponse({"jobs": await _by_jobs(daemon, body, options)}, 202)
     return JSONResponse(shapes.answer(await _do(daemon, word, body, options, peer)), 202)
