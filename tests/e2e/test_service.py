@@ -101,6 +101,16 @@ def test_a_drain_outlives_a_stop_and_force_ends_it(real: RealCluster) -> None:
     assert tide(real, "undrain", "d-1") == "d-1: not drained\n"
 
 
+def test_a_drain_that_ends_while_its_node_comes_back_has_ended(real: RealCluster) -> None:
+    tide(real, "drain", "d-3", "--reason", "bad fan")
+    tide(real, "resize", "general=2", "--yes")
+    tide(real, "resize", "general=3", "--yes", "--no-wait")
+    (operation,) = real.client.get("/operations", limit=1)["operations"]
+    tide(real, "undrain", "d-3")
+    assert real.ended(operation["id"])["state"] == "done"
+    until(lambda: real.node("d-3")["State"] == "IDLE+CLOUD")
+
+
 @pytest.mark.accepts("X9")
 @pytest.mark.parametrize("words", [["update"], ["rebuild", "--force"]])
 def test_the_drain_of_an_operation_ends_with_it_and_not_by_hand(
