@@ -6,7 +6,7 @@
 import asyncio
 import fcntl
 import os
-from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -22,7 +22,7 @@ from springtide.people import People
 from springtide.ports import Unavailable
 from springtide.prologs import Prologs
 from springtide.spec import Cluster, UnknownNodes
-from springtide.spool import BadRequest, Spool, read_request, reason
+from springtide.spool import REBOOTS, BadRequest, Spool, read_request, reason
 from springtide.steps import Parts
 from springtide.steps.work import insist
 
@@ -117,24 +117,27 @@ class Daemon:
         ids = [request.id for request in requests]
         if program == "resume-fail":
             self._chores.start(self._resume_failed(tuple(names)))
-        if program == "reboot":
-            await self._rebooted(names, why, ids)
+        if program in REBOOTS:
+            await self._rebooted(names, why, ids, REBOOTS[program])
             return
         kind = Kind.RESUME if program == "resume" else Kind.SUSPEND
         await self.engine.submit(kind, names, asked_by="batch", reason=why, requests=ids)
 
-    async def _rebooted(self, names: Iterable[str], why: str, ids: Sequence[str]) -> None:
+    async def _rebooted(
+        self, names: Iterable[str], why: str, ids: Sequence[str], chosen: Mapping[str, str]
+    ) -> None:
         """The batch system has drained nodes and waits for them to boot.
 
         Those that a rebuild of ours had rebooted are in good hands; those that are off start.
         """
-        rest = [name for name in names if name not in self.engine.at(Kind.REBUILD)]
-        up = [node.name for node in self.parts.record.of(rest, NodeState.READY)]
+        rebuilt = self.engine.at(Kind.REBUILD)
+        rest = [name for name in names if name not in rebuilt]
+        up = dict.fromkeys(node.name for node in self.parts.record.of(rest, NodeState.READY))
         off = [name for name in rest if name not in up]
         submit = partial(self.engine.submit, asked_by="batch", reason=why)
         if off:
             await submit(Kind.RESUME, off)
-        await submit(Kind.REBUILD, up, requests=ids, options={"via": "batch"})
+        await submit(Kind.REBUILD, up, requests=ids, options={"via": "batch", **chosen})
 
     async def _resume_failed(self, names: tuple[str, ...]) -> None:
         """Slurm lost patience: without this the nodes would stay down for ever."""

@@ -1,4 +1,4 @@
-"""Slurm's programs (Resume, Suspend, ResumeFail, Reboot, PrologSlurmctld) in one file.
+"""Slurm's programs (Resume, Suspend, ResumeFail, Reboot, PrologSlurmctld, power actions) in one.
 
 slurmctld runs it under the name of the program, as SlurmUser, with closed descriptors, no PATH
 and hardly any environment. It hands its arguments to the daemon and returns; with the daemon
@@ -25,7 +25,7 @@ HAND_OVER_S = 2.0
 AWAY_S = 5.0
 """How long a prolog waits for a daemon to come back: a restart, but not a whole absence."""
 MAX_RESUME_FILE = 64 << 20
-PROGRAMS = ("resume", "suspend", "resume-fail", "reboot", "prolog")
+PROGRAMS = ("resume", "suspend", "resume-fail", "reboot", "rebuild", "reboot-only", "prolog")
 
 
 class Away(Exception):

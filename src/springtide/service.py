@@ -4,7 +4,7 @@ Steps, people and planner call them; `decide` is about nodes that come and go wi
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -22,6 +22,8 @@ class Draining:
 
     undrained: tuple[str, ...]
     """They take jobs still."""
+    resting: tuple[str, ...]
+    """They are off, but a job might have them started."""
     unserved: tuple[str, ...]
     """Jobs wait for them to start, which they will not."""
     busy: tuple[str, ...]
@@ -30,11 +32,13 @@ class Draining:
 
 def draining(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> Draining:
     """Sort nodes that are to be drained; one that the batch system does not know is free."""
-    undrained, unserved, busy, free = [], [], [], []
+    undrained, resting, unserved, busy, free = [], [], [], [], []
     for node in nodes:
         seen = batch.get(node.name)
         if _is_at_rest(node, seen):
             free.append(node.name)
+            if seen is not None and not seen.drained:
+                resting.append(node.name)
             continue
         if seen is not None and not seen.drained:
             undrained.append(node.name)
@@ -44,7 +48,7 @@ def draining(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> Draining:
             busy.append(node.name)
         elif seen is None or seen.drained:
             free.append(node.name)
-    return Draining(tuple(undrained), tuple(unserved), tuple(busy), tuple(free))
+    return Draining(tuple(undrained), tuple(resting), tuple(unserved), tuple(busy), tuple(free))
 
 
 def _is_at_rest(node: Node, seen: BatchNode | None) -> bool:
@@ -55,7 +59,7 @@ def _is_at_rest(node: Node, seen: BatchNode | None) -> bool:
 
 def undrainable(waiting: Iterable[str], busy: Iterable[str], limit: str) -> dict[str, str]:
     """Why nodes are given back when jobs did not end in time: all or none of them go."""
-    late = tuple(busy)
+    late = frozenset(busy)
     others = f"given back, because jobs on {fold(late)} did not end in time" if late else ""
     return {
         name: f"its jobs did not end within {limit}, so it was given back"
@@ -80,14 +84,20 @@ class Fate(StrEnum):
 _REBUILD_REASON = re.compile(r"(?:springtide: )?rebuild\b(?:.*?\bimage:\s*(\S+))?", re.IGNORECASE)
 
 
-def image_asked(reason: str) -> str | None:
-    """The image that somebody asks for who has the batch system reboot a node."""
-    match = _REBUILD_REASON.match(_own_words(reason))
+def image_asked(reason: str, action: str | None = None) -> str | None:
+    """The image that somebody asks for who has the batch system reboot a node.
+
+    An action says what to do with the node; then the reason may begin as it likes.
+    """
+    words = _own_words(reason)
+    match = _REBUILD_REASON.match(f"rebuild {words}" if action == "rebuild" else words)
     return match[1] if match else None
 
 
-def only_reboot(reason: str) -> bool:
-    """Whether the reason for a reboot is one that says nothing of a rebuild."""
+def only_reboot(reason: str, action: str | None = None) -> bool:
+    """Whether a reboot was chosen, or else its reason is one that says nothing of a rebuild."""
+    if action is not None:
+        return action == "reboot"
     words = _own_words(reason)
     return bool(words) and not _REBUILD_REASON.match(words)
 
@@ -95,7 +105,7 @@ def only_reboot(reason: str) -> bool:
 def _own_words(reason: str) -> str:
     """Slurm adds words of its own to the reason for a reboot, or gives them as one."""
     words = re.sub(r"(?:\s*:\s*reboot [a-z ]+)+$", "", reason.strip())
-    return "" if words.lower() in ("reboot asap", "reboot") else words
+    return "" if re.fullmatch(r"reboot(?: asap| requested| issued)?", words.lower()) else words
 
 
 def fate(node: Node, runs: Instance | None, target: str, flavors: Sequence[str]) -> Fate:
@@ -152,18 +162,26 @@ class Resizing:
         return [(Kind.UPDATE, ()), *wanted] if alone else wanted
 
 
-def resizing(wanted: Cluster, kept: Iterable[str], nodes: Iterable[Node]) -> Resizing:
+def resizing(
+    wanted: Cluster,
+    kept: Iterable[str],
+    left: Collection[str],
+    nodes: Iterable[Node],
+    going: Collection[str] = (),
+) -> Resizing:
     """Nodes that were always up and need not be, or left the file; those that must be up now.
 
-    `kept` are the nodes that the last file wanted always up.
+    `kept` are the nodes that the last file wanted always up, `left` those that this one has no
+    more, `going` those that an operation is taking away already.
     """
     former, always = frozenset(kept), frozenset(wanted.always_up)
-    known, leaving, joining = frozenset(wanted.managed), [], []
+    too_many, gone = former - always, frozenset(left)
+    leaving, joining = [], []
     for node in nodes:
-        up = node.state is not NodeState.OFF
-        if up and (node.name not in known or (node.name in former and node.name not in always)):
+        surplus = node.name in too_many and node.state is not NodeState.OFF
+        if node.name not in going and (node.name in gone or surplus):
             leaving.append(node.name)
-        elif node.name in always and node.state is not NodeState.READY:
+        elif node.name in always and (node.state is not NodeState.READY or node.name in going):
             joining.append(node.name)
     return Resizing(tuple(leaving), tuple(joining))
 

@@ -20,7 +20,9 @@ MAX_FILE = 80 << 20
 MAX_JOBS = 100_000
 MAX_JOB_DIGITS = 20
 MAX_REASON = 500
-PROGRAMS = frozenset({"resume", "suspend", "resume-fail", "reboot"})
+REBOOTS = {"reboot": {}, "rebuild": {"action": "rebuild"}, "reboot-only": {"action": "reboot"}}
+"""Programs that start nodes afresh, and what they tell of how; the first goes by the reason."""
+PROGRAMS = frozenset({"resume", "suspend", "resume-fail", *REBOOTS})
 
 
 class BadRequest(ValueError):

@@ -8,7 +8,7 @@ import pytest
 
 from springtide.batch.slurm_attachment import Attachment
 from springtide.batch.slurm_existing import Conf, Running, parse_lines, parse_running, read
-from springtide.batch.slurm_include import compose_include
+from springtide.batch.slurm_include import compose_include, decide_clashes
 from springtide.batch.slurm_standing import Standing
 from springtide.cli import attach_checks, attached_checks
 from springtide.cli.attach_checks import Sight
@@ -141,6 +141,20 @@ def test_a_reboot_program_of_theirs_may_stay(world: World) -> None:
     found = only(before(sight), "their RebootProgram")
     assert found.ok is None
     assert "--direct" in found.todo
+
+
+def test_with_power_actions_it_does_not_matter_what_their_reboot_program_is(world: World) -> None:
+    cluster = world.cluster(f"{BATCH}, actions: true")
+    conf = (
+        f"{PLAIN}RebootProgram=/sbin/reboot\nPowerAction=Reboot Location=slurmd Program=/sbin/r\n"
+    )
+    sight = world.sight(cluster, conf=conf, slurm_version="26.05.5")
+    assert isinstance(sight.standing, Standing)
+    assert "PowerAction=rebuild " in sight.standing.wanted
+    assert "PowerAction=reboot " not in sight.standing.wanted
+    assert not [check for check in before(sight) if check.name == "their RebootProgram"]
+    clashes = decide_clashes(sight.standing.conf, sight.standing.wanted)
+    assert not [clash for clash in clashes if clash.line.kind == "poweraction"]
 
 
 def test_a_slurm_that_does_not_answer_is_told_of_once(world: World) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from springtide.configure.programs import Programs, problems
+from springtide.hook import PROGRAMS
 
 REPLY = b"HTTP/1.1 %s\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
 
@@ -90,7 +91,7 @@ def test_it_hands_over_nodes_and_the_resume_file(programs: Programs, tmp_path: P
     assert not list(programs.spool.iterdir())
 
 
-@pytest.mark.parametrize("program", ["resume", "suspend", "resume-fail", "reboot"])
+@pytest.mark.parametrize("program", [name for name in PROGRAMS if name != "prolog"])
 def test_without_a_daemon_it_spools(programs: Programs, program: str) -> None:
     assert run(programs.directory / program, "c[1-4]") == 0
     (file,) = programs.spool.iterdir()
@@ -159,7 +160,7 @@ def test_the_sites_own_prolog_follows_with_its_environment_and_decides(tmp_path:
 
 @pytest.mark.accepts("B7")
 def test_installed_programs_have_the_rights_that_slurm_wants(programs: Programs) -> None:
-    for name in ("resume", "suspend", "resume-fail", "reboot", "prolog"):
+    for name in PROGRAMS:
         assert problems(programs.directory / name, "slurm") == []
     (programs.directory / "hook").chmod(0o775)
     (said,) = problems(programs.directory / "resume", "slurm")

@@ -1,5 +1,6 @@
 """slurm.conf as it is rendered: a small cluster file each, and what comes of it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,42 @@ def settings(text: str) -> dict[str, str]:
 @pytest.mark.parametrize("case", [path.stem for path in sorted(CASES.glob("*.yaml"))])
 def test_a_cluster_file_becomes_this_slurm_conf(case: str) -> None:
     assert rendered(load(CASES / f"{case}.yaml")) == (CASES / f"{case}.conf").read_text()
+
+
+@pytest.mark.parametrize("version", [(24, 11), (26, 5)])
+def test_a_newer_slurm_gets_what_it_knows(version: tuple[int, int]) -> None:
+    """From 26.05 on, an admin chooses between rebuild and reboot by the name of a power action."""
+    cluster = load(CASES / "small.yaml")
+    text = render(cluster, SITE, state=cluster.state, version=version)
+    golden = CASES / f"small-{version[0]}.{version[1]:02d}.conf"
+    assert text == golden.read_text()
+
+
+def test_nodes_that_are_older_than_slurmctld_can_be_spared_what_they_cannot_read() -> None:
+    cluster = parse("cluster: blue\nbatch: {actions: false}\n", "cluster.yaml")
+    text = render(cluster, SITE, state=cluster.state, version=(26, 5))
+    assert "PowerAction" not in text
+
+
+def joining(batch: str, version: tuple[int, int], theirs: Sequence[str] = ()) -> str:
+    text = f"cluster: blue\nbatch: {{attach: /etc/slurm/slurm.conf{batch}}}\n"
+    cluster = parse(text, "cluster.yaml")
+    return render_include(cluster, state=cluster.state, version=version, actions=theirs)
+
+
+def test_an_existing_slurm_gets_power_actions_only_if_its_owner_wants_them() -> None:
+    """A login node that is older could not run a command any more."""
+    assert "PowerAction" not in joining("", (26, 5))
+    assert "PowerAction" not in joining(", actions: true", (25, 11))
+    wanted = joining(", actions: true", (26, 5), theirs=["Reboot"])
+    program = "/var/lib/springtide/blue/bin/rebuild"
+    assert f"\nPowerAction=rebuild Location=slurmctld Program={program}\n" in wanted
+    assert "PowerAction=reboot " not in wanted
+
+
+def test_power_actions_come_and_go_without_a_restart() -> None:
+    before = rendered(cluster_with())
+    assert not needs_restart(before, f"{before}PowerAction=rebuild Location=slurmctld Program=/x\n")
 
 
 def test_an_existing_slurm_conf_includes_only_nodes_partitions_and_power_saving() -> None:

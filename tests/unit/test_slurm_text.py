@@ -1,5 +1,6 @@
 """Slurm's output as real slurmctlds printed it, and in the shapes of newer versions."""
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -148,11 +149,13 @@ def test_nobody_has_a_name_that_could_not_be_read_again() -> None:
 
 
 def test_the_drain_of_a_reboot_that_slurm_ends_itself_is_slurms() -> None:
-    line = "NodeName=a State={} NextState=RESUME Reason={} [root@2026-11-16T00:04:13]"
-    for flags in ("IDLE+DRAIN+REBOOT_REQUESTED", "DOWN+DRAIN+REBOOT_ISSUED"):
-        shown = parse_nodes(line.format(flags, "new kernel : reboot issued"))["a"]
+    """24.11 calls it UNDRAIN."""
+    line = "NodeName=a State={} NextState={} Reason={} [root@2026-11-16T00:04:13]"
+    states = ("IDLE+DRAIN+REBOOT_REQUESTED", "DOWN+DRAIN+REBOOT_ISSUED")
+    for state, then in product(states, ("RESUME", "UNDRAIN")):
+        shown = parse_nodes(line.format(state, then, "new kernel : reboot issued"))["a"]
         assert (shown.owner, shown.reason) == (SLURM, "new kernel")
-        assert parse_nodes(line.format(flags, "springtide: r"))["a"].owner == OURS
+        assert parse_nodes(line.format(state, then, "springtide: r"))["a"].owner == OURS
 
 
 def test_another_user_than_slurm_may_be_slurm() -> None:

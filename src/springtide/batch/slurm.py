@@ -55,6 +55,9 @@ class Slurm(SlurmNodes):
         """slurmctld tells without a configuration, or with one that is broken."""
         return slurm_text.parse_version(self._commands.checked(["slurmctld", "-V"]).stdout)
 
+    def _configuration(self) -> str:
+        return self._control.loaded
+
     # Jobs
 
     async def jobs(self) -> Sequence[Job]:

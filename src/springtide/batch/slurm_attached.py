@@ -60,6 +60,9 @@ class AttachedSlurm(Slurm):
     async def stop(self) -> None:
         """Not ours to stop."""
 
+    def _configuration(self) -> str:
+        return self._attachment.taken
+
     async def reboot(self, nodes: Iterable[str], reason: str) -> None:
         """A RebootProgram of theirs would run on our nodes, and not rebuild them."""
         await self._in_thread(self._attachment.require_reboots)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from springtide.batch import slurm_existing, slurm_text
+from springtide.batch import slurm_actions, slurm_existing, slurm_text
 from springtide.batch.slurm import NODES
 from springtide.batch.slurm_commands import Commands
 from springtide.batch.slurm_conf import TooOldError, hides_nodes, slurm_of
@@ -69,7 +69,7 @@ class Attachment:
         except TooOldError as error:
             raise Unavailable(str(error)) from error
         at = self.include.stat().st_mtime if written else 0.0
-        return Standing(conf, running, self._missing(), wanted, written, at, read(self._taken))
+        return Standing(conf, running, self._missing(), wanted, written, at, self.taken)
 
     def read_conf(self) -> Conf:
         try:
@@ -92,7 +92,14 @@ class Attachment:
         known = slurm_text.parse_nodes(said)
         return tuple(name for name in self._cluster.node_group if name not in known)
 
+    @property
+    def taken(self) -> str:
+        """The include that slurmctld was last seen to run with."""
+        return read(self._taken)
+
     def require_reboots(self) -> None:
+        if slurm_actions.chosen(self.taken):
+            return
         theirs = self.read_running().get("rebootprogram")
         if not theirs.startswith(f"{self._layout.programs}/"):
             raise Unavailable(

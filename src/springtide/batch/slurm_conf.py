@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from math import ceil
 from pathlib import Path
 
-from springtide.batch import slurm_rebuild
+from springtide.batch import slurm_actions, slurm_rebuild
 from springtide.layout import Layout
 from springtide.nodeset import fold
 from springtide.ports import Site
@@ -19,6 +19,8 @@ from springtide.spec.parts import Slurm
 Settings = dict[str, str]
 
 OLDEST = (22, 5)
+LEARNS_ADDRESSES = (23, 11)
+"""From here on Slurm takes a node's address from its message, and complains of cloud_reg_addrs."""
 WIDEST_TREE = 65533
 CREDENTIALS_S = 10
 """A job that is put back into the queue waits a second longer than this."""
@@ -37,6 +39,7 @@ _SITE_LISTS = _LISTS | {"privatedata"}
 _REREAD = frozenset(
     {
         "partitionname",
+        "poweraction",
         "resumerate",
         "resumetimeout",
         "schedulerparameters",
@@ -65,11 +68,12 @@ def render(cluster: Cluster, site: Site, *, state: Path, version: tuple[int, int
     sections = {
         "the cluster": _identity(cluster, site),
         "files and credentials": _files(Layout(state)),
-        "power saving": _power_saving(cluster, Layout(state)),
+        "power saving": _power_saving(cluster, Layout(state), version),
         "nodes and jobs": _nodes_and_jobs(),
         "accounting": _accounting(cluster, site, Layout(state)),
     }
-    return _document([*_with_parameters(cluster, sections), *_machines(cluster)])
+    actions = _actions(cluster, Layout(state), version)
+    return _document([*_with_parameters(cluster, sections), actions, *_machines(cluster)])
 
 
 def render_include(
@@ -80,19 +84,23 @@ def render_include(
     existing: Mapping[str, str] | None = None,
     keep: Iterable[str] = (),
     default: bool = True,
+    actions: Iterable[str] = (),
 ) -> str:
     """Only what an existing slurm.conf must include: power saving, our nodes and partitions.
 
     `existing` are that file's own settings, whose lists are extended; `keep` are its nodes,
-    which must never be suspended; without `default` none of our partitions is the default.
+    which must never be suspended; without `default` none of our partitions is the default;
+    `actions` are the names of its power actions.
     """
     check_version(version)
     theirs = {key.lower(): value for key, value in (existing or {}).items()}
-    settings, times = _beside(_power_saving(cluster, Layout(state), keep), theirs)
+    layout = Layout(state)
+    settings, times = _beside(_power_saving(cluster, layout, version, keep), theirs)
     lists = {key: value for key, value in theirs.items() if key in _SITE_LISTS}
     merged = {"power saving": _merged(settings, lists, _SITE_LISTS)}
     sections = _with_parameters(cluster, merged, lists)
-    return _document([*sections, *_machines(cluster, times, default)])
+    ours = _actions(cluster, layout, version, actions)
+    return _document([*sections, ours, *_machines(cluster, times, default)])
 
 
 def _beside(ours: Settings, theirs: Mapping[str, str]) -> tuple[Settings, Settings]:
@@ -193,7 +201,9 @@ def slurmctld_log(layout: Layout) -> Path:
     return layout.log / "slurmctld.log"
 
 
-def _power_saving(cluster: Cluster, layout: Layout, keep: Iterable[str] = ()) -> Settings:
+def _power_saving(
+    cluster: Cluster, layout: Layout, version: tuple[int, int], keep: Iterable[str] = ()
+) -> Settings:
     batch, timing, programs = slurm_of(cluster), cluster.timing, layout.programs
     settings = {
         "ResumeProgram": str(programs / "resume"),
@@ -207,11 +217,7 @@ def _power_saving(cluster: Cluster, layout: Layout, keep: Iterable[str] = ()) ->
         "SuspendTime": _seconds(timing.idle),
         "ResumeRate": str(batch.resume_rate),
         "SuspendRate": str(batch.suspend_rate),
-        # A node that registers before its address was told would have slurmctld look up its
-        # name again and again with its locks held; cloud_reg_addrs takes it from the message.
-        # Not idle_on_node_suspend, though many have it: it ends an admin's drain.
-        "SlurmctldParameters": "cloud_reg_addrs,power_save_interval=1,power_save_min_interval=0,"
-        "reboot_from_controller",
+        "SlurmctldParameters": ",".join(_control_options(version)),
         # Nodes do not know each other's addresses: slurmctld speaks to each one itself.
         "TreeWidth": str(WIDEST_TREE),
     }
@@ -220,6 +226,27 @@ def _power_saving(cluster: Cluster, layout: Layout, keep: Iterable[str] = ()) ->
     if staying := [*_foreign(cluster), *cluster.always_up, *keep]:
         settings["SuspendExcNodes"] = fold(staying)
     return settings
+
+
+def _control_options(version: tuple[int, int]) -> list[str]:
+    """Not idle_on_node_suspend, though many have it: it ends an admin's drain."""
+    # A node that registers before its address was told would have slurmctld look up its
+    # name again and again with its locks held; cloud_reg_addrs takes it from the message.
+    addresses = ["cloud_reg_addrs"] if version < LEARNS_ADDRESSES else []
+    often = ["power_save_interval=1", "power_save_min_interval=0"]
+    return [*addresses, *often, "reboot_from_controller"]
+
+
+def _actions(
+    cluster: Cluster, layout: Layout, version: tuple[int, int], theirs: Iterable[str] = ()
+) -> str:
+    """Of a Slurm that is there without us, nobody knows how old the rest of it is."""
+    batch = slurm_of(cluster)
+    wanted = batch.attach is None if batch.actions is None else batch.actions
+    lines = slurm_actions.lines(layout.programs, theirs)
+    if version < slurm_actions.SINCE or not wanted or not lines:
+        return ""
+    return "\n".join(["# power actions", *lines])
 
 
 def _foreign(cluster: Cluster) -> list[str]:

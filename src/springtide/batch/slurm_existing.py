@@ -24,7 +24,9 @@ _INCLUDE = re.compile(r"\s*include\s+(\S+)\s*", re.IGNORECASE)
 _COMMENT = re.compile(r"(?<!\\)#.*")
 _ID = re.compile(r"\(\d+\)$")
 _CONTROL_HOSTS = frozenset({"slurmctldhost", "controlmachine"})
-_ENTITIES = frozenset({"nodename", "partitionname", "nodeset", "downnodes", "frontendname"})
+_ENTITIES = frozenset(
+    {"nodename", "partitionname", "nodeset", "downnodes", "frontendname", "poweraction"}
+)
 
 
 class UnreadableConf(Exception):
@@ -91,6 +93,11 @@ class Conf:
     @property
     def partitions(self) -> list[str]:
         return [line.name for line in self._of("partitionname") if not _is_default(line)]
+
+    @property
+    def actions(self) -> list[str]:
+        """The names of its power actions."""
+        return [line.name for line in self._of("poweraction")]
 
     @property
     def default_partition(self) -> str | None:

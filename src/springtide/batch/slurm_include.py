@@ -56,6 +56,7 @@ def compose_include(cluster: Cluster, conf: Conf, running: Running, before: str)
         existing=former | conf.settings,
         keep=conf.nodes,
         default=conf.default_partition is None,
+        actions=conf.actions,
     )
     needed = _without(text, _satisfied(text, conf, len(cluster.node_group)))
     return _told(needed, conf.path, former | conf.settings)

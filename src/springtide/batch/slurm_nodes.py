@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 from typing import TypeVar
 
-from springtide.batch import slurm_reason, slurm_text
+from springtide.batch import slurm_actions, slurm_reason, slurm_text
 from springtide.batch.slurm_commands import Commands, failed
 from springtide.batch.slurm_reason import SLURM, SOMEBODY
 from springtide.nodeset import expand, fold
@@ -174,8 +174,14 @@ class SlurmNodes:
             await self._reboot(names, theirs)
 
     async def _reboot(self, names: Iterable[str], reason: str) -> None:
+        """By name where Slurm has one for it; a person's reason says nothing of a rebuild."""
+        action = slurm_actions.chosen(await self._in_thread(self._configuration))
         for batch in batches(names):
-            await self._scontrol("reboot", f"reason={reason}", fold(batch))
+            await self._scontrol("reboot", f"reason={reason}", *action, fold(batch))
+
+    def _configuration(self) -> str:
+        """What of its configuration is ours, as far as it runs with that."""
+        return ""
 
     async def expect(self, nodes: Iterable[str]) -> None:
         """Down until heard from; those that Slurm reboots or starts are so already."""

@@ -25,6 +25,7 @@ _SLURMS = (
     "Prolog error",
     "Reboot ASAP",
     "batch job complete failure",
+    "reboot requested",
 )
 """What slurmd and stepds say as root, and slurmctld as nobody."""
 

@@ -30,6 +30,7 @@ _NOT_YET = frozenset(
     }
 )
 _REBOOTS = frozenset({"REBOOT_ISSUED", "REBOOT_REQUESTED"})
+_RESUMES = frozenset({"RESUME", "UNDRAIN"})
 _REASON = re.compile(
     r" Reason=(?:(.*?) \[([^\]\s]+)@\d{4}-\d\d-\d\dT[\d:]+\]"  # who set it, and when, ends it
     r"|(.*?)(?: (?:Comment|Extra|InstanceId|InstanceType|ReservationName)=|$))"
@@ -98,7 +99,7 @@ def _wish(line: str, state: str, flags: frozenset[str], user: str) -> tuple[str,
         return text, None
     if not text and "POWER_DOWN" in flags:
         return "", slurm_reason.SLURM  # it keeps a node free that will go
-    resumes = not flags.isdisjoint(_REBOOTS) and _field(line, "NextState") == "RESUME"
+    resumes = not flags.isdisjoint(_REBOOTS) and _field(line, "NextState") in _RESUMES
     return slurm_reason.read(text, setter, resumes=resumes, user=user)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from springtide.batch import slurm_existing
+from springtide.batch import slurm_actions, slurm_existing
 from springtide.batch.slurm_attachment import Attachment
 from springtide.batch.slurm_conf import TooOldError, check_version
 from springtide.batch.slurm_existing import MUNGE_KEY, Conf, Running, parse_lines
@@ -213,6 +213,9 @@ def look_at_prolog(sight: Sight) -> Iterator[Check]:
 
 
 def look_at_reboot(sight: Sight) -> Iterator[Check]:
+    """With power actions of ours it does not matter what RebootProgram is."""
+    if isinstance(sight.standing, Standing) and slurm_actions.chosen(sight.standing.wanted):
+        return
     theirs = sight.theirs.get("rebootprogram", "")
     if theirs and not theirs.startswith(f"{sight.subject.daemon.layout.programs}/"):
         text = f"RebootProgram stays {theirs}, so Slurm cannot rebuild our nodes"

@@ -102,6 +102,9 @@ class Slurm(Batch):
     """The key of that Slurm's munge, for nodes; left out, /etc/munge/munge.key."""
     hide_off: Switch = False
     """Whether Slurm's commands show no powered-down nodes, not even to root."""
+    actions: Switch | None = None
+    """Whether Slurm 26.05 and newer get power actions, for `scontrol reboot action=rebuild` or
+    `action=reboot`; all its machines must be as new. Left out, a Slurm that is there gets none."""
     parameters: Mapping[ParameterName, Parameter] = Field(default_factory=dict)
     """Further lines of slurm.conf, or other values for ours; lists such as
     SchedulerParameters are added to."""
