@@ -63,8 +63,6 @@ class Run:
     task: asyncio.Task[None] | None = None
     rescues: list[asyncio.Task[None]] = field(default_factory=list)
     cancelled_by: str | None = None
-    last_round_for: str | None = None
-    """Who wants it to end with this round."""
 
     @property
     def began(self) -> bool:
@@ -157,18 +155,31 @@ class Engine:
         if run is None or run.task is None or run.operation.verdict:
             raise Refused(f"operation {id} is not running")
         if run.has_touched:
-            self._cancel_later(run, by)
+            await self._cancel_later(run, by)
             return
         run.cancelled_by = by
         run.task.cancel()
         await run.ended.wait()
 
-    def _cancel_later(self, run: Run, by: str) -> None:
+    async def _cancel_later(self, run: Run, by: str) -> None:
         """Nodes that are between two instances must come to an end; further ones are spared."""
         id = run.operation.id
         if run.operation.kind not in IN_ROUNDS:
             raise Refused(f"operation {id} has begun to delete; let it end, then resume its nodes")
-        run.last_round_for = by
+        options = {**run.operation.options, "ends_for": by}
+        ending = replace(run.operation, options=options)
+        await self._save(run, ending, "cancel asked", f"by {by}, after this round")
+
+    def shrinking(self, names: Iterable[str]) -> list[int]:
+        """The operations that take one of these nodes away, and could yet be cancelled."""
+        wanted = frozenset(names)
+        return [
+            run.operation.id
+            for run in self._runs.values()
+            if run.operation.kind is Kind.SHRINK
+            and not run.has_touched
+            and wanted.intersection(run.operation.left)
+        ]
 
     def at(self, *kinds: Kind) -> frozenset[str]:
         """The nodes that unfinished operations of these kinds are about."""
@@ -324,11 +335,17 @@ class Engine:
 
     async def _between_rounds(self, run: Run, before: Operation) -> None:
         """One after which nobody came back is the last: what broke it would break the rest too."""
-        if run.last_round_for:
-            raise Cancelled(f"cancelled by {run.last_round_for}")
+        if by := run.operation.options.get("ends_for"):
+            raise Cancelled(f"cancelled by {by}")
         if not set(before.round) - run.operation.fallen.keys():
             raise Stopped("none of a whole batch came back, so no further one was begun")
+        await self._let_go(run)
         await asyncio.sleep(run.operation.options.get("pause") or 0)
+
+    async def _let_go(self, run: Run) -> None:
+        """Nodes that are done with are for others to take."""
+        await self._store.release(run.operation.id, run.operation.done)
+        self._turns.let_go(run.operation.id, run.operation.done)
 
     def _rescue(self, run: Run, fallen: Fallen) -> None:
         """Clean up after nodes that fell out, beside the steps of those that stand."""

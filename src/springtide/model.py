@@ -270,7 +270,8 @@ class Operation:
     later: tuple[str, ...] = ()
     """Nodes that this round goes on without."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """How it was asked for: `batch`, `pause`, `image`, `via`, `limit`, `now`."""
+    """How it was asked for: see `api.asked.OPTIONS`; also `via: batch` and `action` of a reboot by
+    the batch system, `lost` nodes of a deploy, and `ends_for`, who wants this round to be last."""
     verdict: OperationState | None = None
     """How it will end: on disk before the cleaning up, which may take long."""
     asked_by: str = ""
@@ -289,7 +290,9 @@ class Operation:
     @property
     def claims(self) -> tuple[str, ...]:
         """What it leases: its nodes, and the site if it changes that or is about nothing else."""
-        return (*self.nodes, SITE) if self.kind in CHANGES_SITE or not self.nodes else self.nodes
+        done = frozenset(self.done)
+        nodes = tuple(name for name in self.nodes if name not in done)
+        return (*nodes, SITE) if self.kind in CHANGES_SITE or not self.nodes else nodes
 
     @property
     def standing(self) -> tuple[str, ...]:

@@ -11,11 +11,12 @@ from typing import Any
 
 from springtide import decide, service
 from springtide.engine import Engine, Refused
-from springtide.model import DRAINS, Kind, NodeState, Operation
+from springtide.model import DRAINS, Kind, Operation
 from springtide.nodeset import fold
 from springtide.planner import SERVING, Planner
 from springtide.ports import Power, Unavailable
 from springtide.spec import Cluster
+from springtide.spec.fingerprint import fingerprint
 from springtide.spec.leaving import Changes, diff
 from springtide.spool import BadRequest
 from springtide.steps import Parts
@@ -39,7 +40,8 @@ class People:
         self.parts = parts
         self.engine = engine
         self.planner = Planner(parts)
-        self._applying = asyncio.Lock()
+        self.applying = asyncio.Lock()
+        """Held by whoever looks at a file, and applies it."""
 
     async def resume(self, names: Iterable[str], by: str) -> Answer:
         """Have nodes up, through the batch system where it believes them to be off."""
@@ -77,14 +79,7 @@ class People:
 
     async def deploy(self, by: str) -> Answer:
         """The site, the batch system, the nodes that are always up, and others that died."""
-        nodes, known = self.parts.record.nodes.values(), self.parts.spec.node_group
-        if strays := [
-            n.name for n in nodes if n.name not in known and n.state is not NodeState.OFF
-        ]:
-            raise Refused(
-                f"{fold(strays)} left the cluster file while no daemon ran, is still up, and its "
-                "jobs would be lost; put it back, start the daemon, then `tide apply` the change"
-            )
+        self.planner.refuse_strays()
         lost = await self.planner.lost()
         names = dict.fromkeys((*self.parts.wanted.always_up, *lost))
         options = {"lost": fold(lost)} if lost else None
@@ -167,27 +162,41 @@ class People:
                 + "; say --force to undrain all the same"
             )
         await self.parts.batch.undrain(wanted, None if force else by)
+        for name in wanted:
+            self.parts.drains.pop(name, None)
         await self.parts.record.note("undrain asked", nodes=dict.fromkeys(wanted, f"by {by}"))
         drained = tuple(name for name in wanted if name in seen and seen[name].drained)
         return Answer(asked=drained, settled=tuple(n for n in wanted if n not in drained))
 
-    async def apply(self, wanted: Cluster, by: str, store: Callable[[], None]) -> Answer:
+    async def apply(
+        self, wanted: Cluster, by: str, store: Callable[[], None], base: str = ""
+    ) -> Answer:
         """Go on with another cluster file: nodes leave and join as it says.
 
-        The file is kept before anything follows from it. Whatever is cut off after that is
-        found again by whoever applies it once more.
+        `base` is the fingerprint of the file that it was made from, if that is known. The file
+        is kept before anything follows from it. Whatever is cut off after that is found again
+        by whoever applies it once more. The caller holds `applying`.
         """
-        async with self._applying:
-            changes = self._allowed(wanted)
-            store()
-            await self.parts.adopt(wanted)
-            if self.parts.site is None or self.parts.stopped:
-                return Answer()  # a deploy or start will do what follows
-            change = self.planner.resizing(wanted, changes)
-            opened: list[Operation] = []
-            for kind, names in change.operations():
-                opened += await self.engine.submit(kind, names, asked_by=by)
+        if base not in ("", fingerprint(self.parts.wanted)):
+            raise Refused("somebody applied another file meanwhile; look at it and try again")
+        changes = self._allowed(wanted)
+        self.planner.refuse_strays()
+        await self.parts.adopt(wanted, store)
+        if self.parts.site is None or self.parts.stopped:
+            return Answer()  # a deploy or start will do what follows
+        await self._keep(wanted.always_up, by)
+        going = self.engine.at(Kind.SHRINK)
+        change = self.planner.resizing(wanted, changes, going=going)
+        opened: list[Operation] = []
+        for kind, names in change.operations():
+            opened += await self.engine.submit(kind, names, asked_by=by)
         return Answer(tuple(opened))
+
+    async def _keep(self, names: Iterable[str], by: str) -> None:
+        """Nodes that are wanted again are not taken away, if that is not under way yet."""
+        for id in self.engine.shrinking(names):
+            with suppress(Refused):
+                await self.engine.cancel(id, f"{by}, who wants nodes of it after all")
 
     def _allowed(self, wanted: Cluster) -> Changes:
         changes = diff(self.parts.wanted, wanted)

@@ -3,11 +3,12 @@
 People and API ask it before anything is begun. It looks at the world and changes nothing.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from springtide import decide, service
+from springtide.engine import Refused
 from springtide.model import STARTING, Kind, Node, NodeState
 from springtide.nodeset import expand, fold
 from springtide.plans import Plan, make_plan
@@ -83,8 +84,17 @@ class Planner:
             for one in await provider.list(self.spec.cluster)
         ]
 
+    def refuse_strays(self) -> None:
+        """Nodes that left the file while no daemon ran: nobody knows any more what they are."""
+        if strays := self.parts.strays():
+            raise Refused(
+                f"{fold(strays)} left the cluster file while no daemon ran, is still up, and its "
+                "jobs would be lost; put it back, start the daemon, then `tide apply` the change"
+            )
+
     async def plan_apply(self, wanted: Cluster) -> tuple[Changes, list[Plan]]:
         """What another cluster file would change."""
+        self.refuse_strays()
         changes = diff(self.parts.wanted, wanted)
         jobs, doubts = await self._jobs()
         nodes = self.parts.record.nodes
@@ -110,11 +120,16 @@ class Planner:
         return found
 
     def resizing(
-        self, wanted: Cluster, changes: Changes, fresh: Iterable[Node] = ()
+        self,
+        wanted: Cluster,
+        changes: Changes,
+        fresh: Iterable[Node] = (),
+        going: Collection[str] = (),
     ) -> service.Resizing:
         """What another file would change, by the record."""
         kept = self.parts.applied.kept
         nodes = (*self.parts.record.nodes.values(), *fresh)
-        resized = service.resizing(wanted, expand(kept) if kept else (), nodes)
+        left = [name for name in self.spec.managed if name not in wanted.node_group]
+        resized = service.resizing(wanted, expand(kept) if kept else (), left, nodes, going)
         same = self.parts.applied.spec == fingerprint(wanted)
         return replace(resized, rewritten=not same, only_sizes=changes.only_sizes)

@@ -94,8 +94,19 @@ def _price_change(
     kind: Kind, names: Iterable[str], spec: Cluster, nodes: Mapping[str, Node]
 ) -> float | None:
     if kind in (Kind.REBUILD, Kind.UPDATE):
-        return 0.0
+        now, then = _running_price(names, spec, nodes), spec.price(names)
+        return None if now is None or then is None else round(then - now, 4)
     starts = kind in STARTS_NODES
     changed = [n for n in names if (nodes[n].state is NodeState.OFF) == starts]
-    price = spec.price(changed)
+    price = spec.price(changed) if starts else _running_price(changed, spec, nodes)
     return None if price is None else price if starts else 0.0 - price
+
+
+def _running_price(names: Iterable[str], spec: Cluster, nodes: Mapping[str, Node]) -> float | None:
+    """What nodes cost an hour with the flavor that they have; None if one is not known."""
+    prices = []
+    for name in names:
+        flavor = nodes[name].flavor or spec.groups[spec.node_group[name]].flavors[0]
+        prices.append(spec.flavors[flavor].price if flavor in spec.flavors else None)
+    known = [price for price in prices if price is not None]
+    return round(sum(known), 4) if len(known) == len(prices) else None

@@ -222,7 +222,7 @@ class BatchSystem(Protocol):
         ...
 
     async def reboot(self, nodes: Iterable[str], reason: str) -> None:
-        """Have the batch system reboot these nodes when their jobs have ended, and resume them."""
+        """Have it reboot these nodes when their jobs have ended; they stay drained."""
         ...
 
     async def expect(self, nodes: Iterable[str]) -> None:
@@ -335,7 +335,9 @@ class Store(Protocol):
         """Lease all the nodes or none; answers who holds those that could not be had."""
         ...
 
-    async def release(self, operation: int) -> None: ...
+    async def release(self, operation: int, nodes: Iterable[str] | None = None) -> None:
+        """End its leases, of these nodes or all."""
+        ...
 
     async def append(self, events: Sequence[Event]) -> Sequence[Event]: ...
 

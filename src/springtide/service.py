@@ -52,9 +52,10 @@ def draining(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> Draining:
 
 
 def _is_at_rest(node: Node, seen: BatchNode | None) -> bool:
-    """It is off, and nobody wants it."""
-    off = node.state is NodeState.OFF
-    return off and (seen is None or seen.power in (Power.DOWN, Power.GOING_DOWN))
+    """It is off and nobody wants it, or the batch system has let go of it."""
+    if seen is None:
+        return node.state is NodeState.OFF
+    return seen.power in (Power.DOWN, Power.GOING_DOWN) and not seen.busy
 
 
 def undrainable(waiting: Iterable[str], busy: Iterable[str], limit: str) -> dict[str, str]:

@@ -37,7 +37,13 @@ class Turns:
 
     def leave(self, operation: int) -> None:
         """Give up all places, and let the next ones go."""
-        for name in self._claims.pop(operation):
+        self.let_go(operation, self._claims[operation])
+        del self._claims[operation], self._behind[operation], self._turn[operation]
+
+    def let_go(self, operation: int, names: Iterable[str]) -> None:
+        """Give up some places of an operation that has its turn, or all."""
+        gone = frozenset(names)
+        for name in gone.intersection(self._claims[operation]):
             queue = self._queues[name]
             first = queue[0] == operation
             queue.remove(operation)
@@ -46,7 +52,8 @@ class Turns:
             elif first:
                 self._behind[queue[0]] -= 1
                 self._call(queue[0])
-        del self._behind[operation], self._turn[operation]
+        kept = (name for name in self._claims[operation] if name not in gone)
+        self._claims[operation] = tuple(kept)
 
     def ahead(self, name: str) -> int | None:
         """The last operation that queues for a name, behind which a new one would wait."""

@@ -81,7 +81,7 @@ def cut_off(world: World) -> None:
     """The daemon took the file and was killed before anything followed from it."""
     least(world, 2)
     wanted = parse(world.file.read_text(), str(world.file))
-    world.call(lambda: world.daemon.parts.adopt(wanted))
+    world.call(lambda: world.daemon.parts.adopt(wanted, lambda: None))
 
 
 @pytest.mark.parametrize("words", [["apply"], ["resize", "general=2"]])

@@ -40,6 +40,7 @@ async def operate(request: Request) -> Response:
     options = _options(kind, body)
     if word == KILL or kind in (Kind.STOP, Kind.DESTROY):
         _refuse_protected(daemon, body, word)
+    _refuse_nonsense(word, options)
     if options.get("command") is not None and peer.uid != 0:
         raise HTTPException(403, f"{peer.name} may not run commands: rebuild jobs run as root")
     if options.get("via") == "jobs":
@@ -52,6 +53,16 @@ def _options(kind: Kind, body: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(given, dict):
         raise BadRequest("options is no JSON object")
     return parse_options(kind, given)
+
+
+def _refuse_nonsense(word: str, options: Mapping[str, Any]) -> None:
+    """What would be passed over must not be believed."""
+    by_jobs = options.get("via") == "jobs"
+    wrong = {"batch", "pause", "limit"} if by_jobs else {"command"}
+    if word == Kind.SUSPEND:
+        wrong = {"now"}
+    if found := sorted(wrong.intersection(options)):
+        raise BadRequest(f"{found[0]} means nothing here: {word} does not go by it")
 
 
 async def _do(
@@ -133,13 +144,15 @@ async def apply(request: Request) -> Response:
     daemon, body = daemon_of(request), await body_of(request)
     text = text_of(body, "spec", MAX_SIZE)
     wanted = parse(text, text_of(body, "file") or "the cluster file")
-    changes, plans = await daemon.people.planner.plan_apply(wanted)
     if body.get("dry_run") is True:
-        return JSONResponse(shapes.applying(changes, plans))
-    _refuse_more_than_sizes(peer, changes)
-    if any(plan.kind is Kind.SHRINK for plan in plans):
-        _refuse_protected(daemon, body, "shrink")
-    answer = await daemon.people.apply(wanted, peer.name, lambda: _store(daemon, text))
+        return JSONResponse(shapes.applying(*await daemon.people.planner.plan_apply(wanted)))
+    async with daemon.people.applying:
+        changes, plans = await daemon.people.planner.plan_apply(wanted)
+        _refuse_more_than_sizes(peer, changes)
+        if any(plan.kind is Kind.SHRINK for plan in plans):
+            _refuse_protected(daemon, body, "shrink")
+        base = text_of(body, "base")
+        answer = await daemon.people.apply(wanted, peer.name, lambda: _store(daemon, text), base)
     if peer.uid == 0 and (file := text_of(body, "file")):
         await daemon.parts.keep_file(file)
     return JSONResponse({**shapes.answer(answer), **shapes.applying(changes, plans)}, 202)

@@ -154,7 +154,8 @@ class SlurmNodes:
         for batch in batches(asked):
             await self._scontrol("cancel_reboot", fold(batch))
         if asked:  # it may have ended their drains as well
-            seen = [node for node in await self._look(_names(seen)) if node.drained]
+            again = await self._look(_names(seen))
+            seen = [node for node in again if node.drained and by in (None, node.owner)]
         await self._update(_names(seen), "state=undrain")
 
     # Fresh starts
@@ -219,9 +220,16 @@ class SlurmNodes:
         await self._in_thread(lambda: self._commands.checked(["scontrol", *arguments]))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Parsing too, so that a long answer does not hold up the daemon."""
+        """Parsing too, so that a long answer does not hold up the daemon.
+
+        Whoever is cancelled waits for its end: a change must not come after its undoing.
+        """
+        running = asyncio.get_running_loop().run_in_executor(self._threads, work)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await asyncio.wait([running])
+            raise
         except slurm_text.UnreadableError as error:
             raise Unavailable(str(error)) from error
 

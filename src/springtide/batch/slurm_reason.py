@@ -56,9 +56,10 @@ def write(words: str, owner: str) -> str:
         return words if words.startswith(PREFIX) else f"{PREFIX}{words}"
     if owner == SLURM:
         return words
-    if not re.fullmatch(_NAME, owner):
+    name = owner.replace("\\", "-")  # DOMAIN\user
+    if not re.fullmatch(_NAME, name):
         raise Unavailable(f"{owner!r} is no name of somebody who could drain a node")
-    return f"{words} (by {owner})".lstrip()
+    return f"{words} (by {name})".lstrip()
 
 
 def is_kept(text: str) -> bool:

@@ -74,7 +74,8 @@ class Change:
 
     def apply(self) -> list[Json]:
         """Have it done; the operations that were opened for it."""
-        body: Json = {"spec": self.file.text, "file": "" if self.file.ours else str(self.file.path)}
+        file = "" if self.file.ours else str(self.file.path)
+        body: Json = {"spec": self.file.text, "file": file, "base": self.status["spec"]}
         if self.shrinks:
             body["confirm"] = self.status["cluster"]
         opened: list[Json] = self.daemon.post("/apply", body)["operations"]

@@ -126,13 +126,9 @@ def target(work: Work, node: Node, seen: BatchNode | None) -> str:
 async def _running(work: Work, nodes: Sequence[Node]) -> dict[str, Instance]:
     generations = {node.name: node.generation for node in nodes}
     found: dict[str, Instance] = {}
-    for provider, names in work.by_provider(generations):
+    for provider, _ in work.by_provider(generations):
         listed = await insist(partial(provider.list, work.cluster), work.parts.spec.timing.stop)
-        found |= {
-            one.node: one
-            for one in listed
-            if one.node in names and one.generation == generations[one.node]
-        }
+        found |= {one.node: one for one in listed if generations.get(one.node) == one.generation}
     return found
 
 

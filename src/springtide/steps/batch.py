@@ -19,7 +19,9 @@ async def write_batch_config(work: Work) -> Fallen:
     parts = work.parts
     assert parts.site is not None
     async with parts.writing:
-        await parts.settle()
+        await parts.settle(work.names if work.operation.kind is Kind.SHRINK else ())
+        if strays := parts.strays():
+            raise SiteError(f"{fold(strays)} left the cluster file and is still up, with its jobs")
         try:
             changed = await parts.batch.reload(parts.site)
         except Unavailable as error:

@@ -6,7 +6,7 @@ from functools import partial
 
 from springtide import service
 from springtide.model import IN_ROUNDS, Kind, NodeState
-from springtide.ports import Unavailable
+from springtide.ports import Power, Unavailable
 from springtide.steps.work import Fallen, Work, insist
 
 SHORTEST_S, LONGEST_S = 0.2, 10.0
@@ -19,11 +19,12 @@ async def drain(work: Work) -> Fallen:
 
     All must be free, unless the operation takes them in rounds: then those that are free go on.
     """
+    if work.operation.options.get("via") == "batch":
+        return await _drained_by_batch(work)
     await _retire(work)
-    if work.operation.options.get("via") == "batch" or not work.names:
-        return {}  # the batch system has drained them itself
     if work.operation.kind is Kind.STOP:
         await insist(work.parts.batch.close, work.parts.spec.timing.lock)
+    await _rest(work)
     began_at, limit_s = work.operation.started_at or work.record.now(), limit(work)
     while True:
         seen = await _look(work)
@@ -49,6 +50,36 @@ def _pause_s(waited_s: float, limit_s: float) -> float:
     return min(max(SHORTEST_S, SHARE * waited_s), LONGEST_S, limit_s)
 
 
+async def _drained_by_batch(work: Work) -> Fallen:
+    """The batch system has drained them itself, if it still waits for their boot.
+
+    A call of its program that came late finds nodes in service, which are left alone.
+    """
+    lock_s = work.parts.spec.timing.lock
+    seen = await insist(partial(work.parts.batch.nodes, work.names), lock_s)
+    stale = [name for name in work.names if name in seen and seen[name].power is Power.UP]
+    await _retire(work.on(name for name in work.names if name not in stale))
+    return dict.fromkeys(stale, "the batch system waits no more for it to boot: left alone")
+
+
+async def _rest(work: Work) -> None:
+    """Nodes that are off must not be started by a job while they leave.
+
+    Asked once: of what the batch system hides it tells nothing.
+    """
+    if work.operation.kind is not Kind.SHRINK or not work.names:
+        return
+    batch, lock_s = work.parts.batch, work.parts.spec.timing.lock
+    seen = await insist(partial(batch.nodes, work.names), lock_s)
+    resting = service.draining(work.record.of(work.names), seen).resting
+    if resting:
+        await insist(partial(batch.drain, resting, _why(work)), lock_s)
+
+
+def _why(work: Work) -> str:
+    return f"{work.operation.kind} by {work.operation.asked_by} (operation {work.operation.id})"
+
+
 async def _retire(work: Work) -> None:
     ready = work.record.of(work.names, NodeState.READY)
     moves = [node.to(NodeState.DRAINING, reason="") for node in ready]
@@ -60,7 +91,7 @@ async def _look(work: Work) -> service.Draining:
     batch, lock_s = work.parts.batch, work.parts.spec.timing.lock
     nodes = work.record.of(work.names)
     seen = service.draining(nodes, await insist(partial(batch.nodes, work.names), lock_s))
-    why = f"{work.operation.kind} by {work.operation.asked_by} (operation {work.operation.id})"
+    why = _why(work)
     if work.operation.options.get("now"):
         await insist(partial(batch.give_back, seen.busy, why), lock_s)
     if seen.undrained:

@@ -249,7 +249,7 @@ async def delete_instances(work: Work) -> Fallen:
     going = work.on(name for name in work.names if name not in kept)
     if work.operation.kind in (Kind.SHRINK, Kind.STOP):
         await _let_go(going)
-    patient = work.operation.kind in (Kind.SUSPEND, Kind.SHRINK, Kind.STOP)
+    patient = work.operation.kind is not Kind.DESTROY
     fallen = await remove(going, inf if patient else work.parts.spec.timing.stop)
     return {name: why for name, why in kept.items() if why} | fallen
 

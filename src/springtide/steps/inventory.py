@@ -18,7 +18,7 @@ async def refresh_inventory(work: Work) -> Fallen:
     await publish(work)
     if Step.WRITE_BATCH_CONFIG not in PLANS[work.operation.kind]:
         fallen |= await tell_addresses(work.on(n for n in work.names if n not in fallen))
-    await _release(work)
+    await release(work)
     return fallen
 
 
@@ -86,7 +86,7 @@ async def tell_addresses(work: Work) -> Fallen:
     return {}
 
 
-async def _release(work: Work) -> None:
+async def release(work: Work) -> None:
     """Nodes that are off may be asked for again at once; a failure only costs that time."""
     gone = [node.name for node in work.record.of(work.names, NodeState.OFF)]
     if not gone or work.parts.stopped:

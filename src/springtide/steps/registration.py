@@ -39,15 +39,16 @@ async def _welcome(work: Work, joining: list[Node], seen: Seen) -> None:
     arrived = [node for node in registered if node.name not in astray]
     if work.operation.kind not in DRAINS:
         await _forget_drains(work, arrived, seen)
-    await _restore_drains(work, arrived)
+    await _restore_drains(work, arrived, seen)
     await _ready(work, arrived)
     await _tell_again(work, astray)
 
 
-async def _restore_drains(work: Work, nodes: list[Node]) -> None:
+async def _restore_drains(work: Work, nodes: list[Node], seen: Seen) -> None:
     """Whose drain it is, told again to a batch system that has kept nothing but the drain."""
     for node in nodes:
-        if known := work.parts.drains.pop(node.name, None):
+        known = work.parts.drains.pop(node.name, None)
+        if known and seen[node.name].drained:
             with suppress(Unavailable):
                 await work.parts.batch.drain([node.name], known[0], known[1])
 

@@ -12,8 +12,9 @@ from math import inf
 from springtide import decide
 from springtide.model import DRAINS, STARTING, Kind, NodeState
 from springtide.ports import Unavailable
+from springtide.steps.afresh import still_up
 from springtide.steps.instances import remove
-from springtide.steps.inventory import publish, refresh_inventory
+from springtide.steps.inventory import publish, refresh_inventory, release
 from springtide.steps.work import Fallen, Work, insist
 
 
@@ -27,12 +28,11 @@ async def rescue(work: Work, fallen: Fallen) -> None:
     await _fail(work, fallen)
     if work.operation.kind is Kind.RESUME:
         await _give_back(work, fallen)
-    elif work.operation.kind in DRAINS:
-        await _report(work, fallen)
     doomed = work.record.of(fallen, NodeState.FAILED, NodeState.DELETING)
     await remove(work.on(node.name for node in doomed), inf)
     if work.operation.kind in DRAINS:
-        await publish(work)  # a node that was failed is not released: somebody must look at it
+        await _report(work, fallen)
+        await publish(work)
     else:
         await refresh_inventory(work.on(fallen))
 
@@ -63,12 +63,18 @@ async def _fail(work: Work, fallen: Fallen) -> None:
 
 
 async def _report(work: Work, fallen: Fallen) -> None:
-    """A node that was in service and did not come back is shown as such, with the reason."""
-    failed = [node.name for node in work.record.of(fallen, NodeState.FAILED)]
+    """A node that was in service and did not come back is shown as such, with the reason.
+
+    What the batch system itself let go meanwhile is merely off.
+    """
+    lock_s = work.parts.spec.timing.lock
+    gone = [node.name for node in work.record.of(fallen, NodeState.OFF)]
+    up = list[str]()
     with suppress(Unavailable):
-        for names in decide.alike(failed, fallen):
-            call = partial(work.parts.batch.fail, names, fallen[names[0]])
-            await insist(call, work.parts.spec.timing.lock)
+        up = await still_up(work, gone)
+        for names in decide.alike(up, fallen):
+            await insist(partial(work.parts.batch.fail, names, fallen[names[0]]), lock_s)
+    await release(work.on(name for name in gone if name not in up))
 
 
 async def _give_back(work: Work, fallen: Fallen) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TypeVar
 
@@ -89,7 +89,7 @@ class Parts:
         await self.keep_file(self.file or await facts.get("file") or "")
         former = await facts.get("former")
         self.former = Cluster.model_validate(json.loads(former)) if former else None
-        self._use(self._with_leaving(self.wanted))
+        self._use(self._with_leaving())
 
     async def keep_site(self, site: Site) -> None:
         await self.record.store.put("site", json.dumps(asdict(site)))
@@ -108,29 +108,40 @@ class Parts:
         self.applied = Applied(fingerprint(self.wanted), fold(self.wanted.always_up))
         await self.record.store.put("applied", json.dumps(asdict(self.applied)))
 
-    async def adopt(self, wanted: Cluster) -> None:
-        """Go on with another file; what left it stays known until it is gone."""
-        await self.record.store.put("former", self.spec.model_dump_json())
-        self.former, self.wanted = self.spec, wanted
+    async def adopt(self, wanted: Cluster, store: Callable[[], None]) -> None:
+        """Go on with another file, kept by `store`; what left it stays until it is taken leave of.
+
+        Without a batch system that runs there is nobody to take leave of it.
+        """
+        await self._keep_former(None if self.site is None or self.stopped else self.spec)
+        store()
+        self.wanted = wanted
         groups = wanted.node_group
         await self.record.define(Node(name, groups[name]) for name in wanted.managed)
-        self._use(self._with_leaving(wanted))
+        self._use(self._with_leaving())
 
-    async def settle(self) -> None:
-        """Forget what left the file and is off by now."""
+    async def settle(self, gone: Iterable[str] = ()) -> None:
+        """Forget nodes that left the file and were taken leave of."""
         if self.former is None:
             return
-        self._use(self._with_leaving(self.wanted))
-        if self.spec == self.wanted:
-            await self.record.store.put("former", "")
-            self.former = None
+        self._use(self._with_leaving(frozenset(gone)))
+        await self._keep_former(None if self.spec == self.wanted else self.spec)
 
-    def _with_leaving(self, wanted: Cluster) -> Cluster:
-        if self.former is None:
-            return wanted
-        up = (node.name for node in self.record.nodes.values() if node.state is not NodeState.OFF)
-        leaving = [name for name in up if name not in wanted.node_group]
-        return union(wanted, self.former, leaving) if leaving else wanted
+    async def _keep_former(self, former: Cluster | None) -> None:
+        text = former.model_dump_json() if former else ""
+        await self.record.store.put("former", text)
+        self.former = former
+
+    def _with_leaving(self, gone: Collection[str] = ()) -> Cluster:
+        """The file, and what left it since the former one."""
+        known = self.former.managed if self.former else ()
+        leaving = [n for n in known if n not in self.wanted.node_group and n not in gone]
+        return union(self.wanted, self.former, leaving) if self.former and leaving else self.wanted
+
+    def strays(self) -> list[str]:
+        """Nodes that are up and of which nobody knows what they should be."""
+        nodes, known = self.record.nodes.values(), self.spec.node_group
+        return [n.name for n in nodes if n.name not in known and n.state is not NodeState.OFF]
 
     def _use(self, spec: Cluster) -> None:
         if spec == self.spec:

@@ -140,14 +140,15 @@ def _insert(db: sqlite3.Connection, operation: Operation) -> int:
 
 def progress(db: sqlite3.Connection, operation: Operation) -> None:
     db.execute(
-        "UPDATE operations SET state=?, next_step=?, fallen=?, done=?, later=?, verdict=?,"
-        " reason=?, started_at=?, ended_at=? WHERE id=?",
+        "UPDATE operations SET state=?, next_step=?, fallen=?, done=?, later=?, options=?,"
+        " verdict=?, reason=?, started_at=?, ended_at=? WHERE id=?",
         (
             operation.state,
             operation.next_step,
             json.dumps(dict(operation.fallen)),
             fold(operation.done),
             fold(operation.later),
+            json.dumps(dict(operation.options)),
             operation.verdict,
             operation.reason,
             operation.started_at,
@@ -188,8 +189,12 @@ def lease(db: sqlite3.Connection, operation: int, names: Sequence[str]) -> dict[
     return dict(held)
 
 
-def release(db: sqlite3.Connection, operation: int) -> None:
-    db.execute("DELETE FROM leases WHERE operation = ?", (operation,))
+def release(db: sqlite3.Connection, operation: int, names: Sequence[str] | None) -> None:
+    db.execute(
+        "DELETE FROM leases WHERE operation = :operation"
+        " AND (:names IS NULL OR node IN (SELECT value FROM json_each(:names)))",
+        {"operation": operation, "names": None if names is None else json.dumps(names)},
+    )
 
 
 # --- events ----------------------------------------------------------------------

@@ -144,8 +144,8 @@ class SqliteStore:
     async def lease(self, operation: int, nodes: Iterable[str]) -> Mapping[str, int]:
         return await self._do(queries.lease, operation, list(nodes))
 
-    async def release(self, operation: int) -> None:
-        await self._do(queries.release, operation)
+    async def release(self, operation: int, nodes: Iterable[str] | None = None) -> None:
+        await self._do(queries.release, operation, None if nodes is None else list(nodes))
 
     async def append(self, events: Sequence[Event]) -> Sequence[Event]:
         return await self._do(queries.append, events)
