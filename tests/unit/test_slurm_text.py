@@ -100,6 +100,7 @@ def test_a_reason_that_looks_like_a_field_is_only_a_reason(powered: dict[str, Ba
 
 
 DATE = "2026-11-16T00:04:13"
+STALE = "disk (by alice) : reboot issued"
 
 
 @pytest.mark.parametrize(
@@ -124,7 +125,11 @@ DATE = "2026-11-16T00:04:13"
             "disk : reboot timed out",
             "bob",
         ),
-        ("IDLE+POWERING_DOWN", f"disk (by alice) [root@{DATE}]", "disk", "alice"),
+        ("IDLE+POWERING_DOWN", f"disk (by alice, drained) [root@{DATE}]", "disk", "alice"),
+        # 24.11 keeps the reason of a drain that alice has ended.
+        ("IDLE+POWERING_DOWN", f"disk (by alice) [root@{DATE}]", "disk (by alice)", None),
+        ("IDLE", f"disk (by alice) : reboot issued [slurm@{DATE}]", STALE, None),
+        ("IDLE+DRAIN", f"disk (by alice, drained) [root@{DATE}]", "disk", "alice"),
         ("IDLE+POWERING_DOWN", f"cleaning up [root@{DATE}]", "cleaning up", None),
         ("IDLE", "", "", None),
     ],

@@ -101,7 +101,7 @@ class SlurmNodes:
         there = [n for n in seen if n.power in (Power.UP, Power.GOING_UP) and not _is_booting(n)]
         free = [node.name for node in there if not _is_persons(node)]
         await self._update(free, "state=power_down_asap")
-        for reason, names in _by_reason(node for node in there if _is_persons(node)):
+        for reason, names in _by_reason(filter(_is_persons, there), lost=True):
             await self._update(names, "state=power_down_asap", f"reason={reason}")
 
     async def release(self, nodes: Iterable[str]) -> None:
@@ -209,7 +209,8 @@ class SlurmNodes:
         """With our reason, but for nodes that a person has drained: theirs must stay."""
         ours = [node.name for node in nodes if not _is_persons(node)]
         await self._update(ours, f"state={state}", f"reason={_ours(reason)}")
-        for theirs, names in _by_reason(node for node in nodes if _is_persons(node)):
+        lost = state.startswith("power_down")
+        for theirs, names in _by_reason(filter(_is_persons, nodes), lost=lost):
             await self._update(names, f"state={state}", f"reason={theirs}")
 
     async def _update(self, names: Iterable[str], *changes: str) -> None:
@@ -279,11 +280,13 @@ def _ours(reason: str) -> str:
     return slurm_reason.write(slurm_text.one_line(reason, LONGEST_REASON), OURS)
 
 
-def _by_reason(nodes: Iterable[BatchNode]) -> Iterator[tuple[str, list[str]]]:
+def _by_reason(
+    nodes: Iterable[BatchNode], *, lost: bool = False
+) -> Iterator[tuple[str, list[str]]]:
     """The nodes that have the same reason of the same owner, and that reason."""
     found: dict[str, list[str]] = {}
     for node in nodes:
-        reason = slurm_reason.write(node.reason, node.owner or OURS)
+        reason = slurm_reason.write(node.reason, node.owner or OURS, lost=lost)
         found.setdefault(reason, []).append(node.name)
     yield from found.items()
 

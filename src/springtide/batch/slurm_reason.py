@@ -3,6 +3,9 @@
 Slurm notes who set a reason, but we set all of ours as root. So the reasons of our operations
 begin in one way, and those of people who ask us end in another: `disk broken (by alice)`,
 which means the same if somebody types it. Called by `slurm_text` and `slurm_nodes`.
+
+A power-down by command ends a drain but keeps its reason, and 24.11 keeps reasons of drains that
+somebody ended, too; so before a power-down the reason says that there is a drain to lose.
 """
 
 import re
@@ -15,7 +18,7 @@ SLURM = "slurm"
 SOMEBODY = "somebody"
 
 _NAME = r"[\w.@$+-]+"
-_PERSON = re.compile(rf"(.*?) ?\(by ({_NAME})\)")
+_PERSON = re.compile(rf"(.*?) ?\(by ({_NAME})(, drained)?\)")
 _REBOOT = re.compile(r"(?: : reboot (?:issued|complete|timed out))+$")
 _SLURMS = (
     "Duplicate jobid",
@@ -50,8 +53,8 @@ def read(text: str, setter: str, *, resumes: bool = False, user: str = "slurm") 
     return words, setter or SOMEBODY
 
 
-def write(words: str, owner: str) -> str:
-    """A reason that `read` finds the owner in again."""
+def write(words: str, owner: str, *, lost: bool = False) -> str:
+    """A reason that `read` finds the owner in again; `lost` if a person's drain will be."""
     if owner == OURS:
         return words if words.startswith(PREFIX) else f"{PREFIX}{words}"
     if owner == SLURM:
@@ -59,9 +62,10 @@ def write(words: str, owner: str) -> str:
     name = owner.replace("\\", "-")  # DOMAIN\user
     if not re.fullmatch(_NAME, name):
         raise Unavailable(f"{owner!r} is no name of somebody who could drain a node")
-    return f"{words} (by {name})".lstrip()
+    return f"{words} (by {name}{', drained' if lost else ''})".lstrip()
 
 
 def is_kept(text: str) -> bool:
-    """Whether it is a person's reason that we wrote, and so would know without its drain."""
-    return bool(_PERSON.fullmatch(_REBOOT.sub("", text)))
+    """Whether it is a person's reason, of a drain that went with the power."""
+    person = _PERSON.fullmatch(_REBOOT.sub("", text))
+    return person is not None and person[3] is not None
