@@ -16,7 +16,7 @@ demo: venv ## a real Slurm cluster grows from nothing, runs jobs, and shrinks to
 	$(BIN)/tide demo
 
 test: lint ## lint, then every test
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 lint: venv ## style, types and layers
 	$(BIN)/ruff check

@@ -20,7 +20,7 @@ BROKEN = """#!/bin/sh
 exec sleep 1000
 """
 SPEC = """
-cluster: images
+cluster: rebuilds
 batch:
   kind: slurm
   port: 16937

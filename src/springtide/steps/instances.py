@@ -37,6 +37,8 @@ from springtide.steps.work import (
 
 SLACK_S = 10.0
 """The batch system counts whole seconds, and not at once."""
+STOP_S = 30.0
+"""A stop waits no longer for nodes that somebody drained; a start then may have to."""
 LOOK_S = 0.5
 """Between two looks at a provider whose instances are coming or going."""
 
@@ -69,7 +71,8 @@ async def _let_leave(work: Work) -> None:
 async def wait_powered_down(work: Work, names: Sequence[str]) -> None:
     """Until the batch system believes that nodes are gone; longer than it may take, for nobody."""
     loop = asyncio.get_running_loop()
-    end = loop.time() + work.parts.spec.timing.stop + SLACK_S
+    limit_s = work.parts.spec.timing.stop + SLACK_S
+    end = loop.time() + (min(limit_s, STOP_S) if work.operation.kind is Kind.STOP else limit_s)
     with suppress(Unavailable):
         while names and loop.time() < end:
             seen = await work.parts.batch.nodes(names)
