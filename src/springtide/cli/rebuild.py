@@ -194,4 +194,10 @@ def _rebuild(
     body = {"operation": Kind.REBUILD.value, "nodes": plan["nodes"], "options": options}
     if wish.by_jobs:
         return by_jobs(daemon, body, no_wait or wish.command is not None)
-    return conclude(daemon, daemon.post("/operations", body)["operations"], no_wait)
+    code = conclude(daemon, daemon.post("/operations", body)["operations"], no_wait)
+    if code in (Exit.FAILED, Exit.PARTLY):
+        output.note(
+            "tide: nodes that did not come back are DOWN (see `sinfo -R`); mend what is wrong, "
+            "then `tide resume` them"
+        )
+    return code
