@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 
 SPEC = """
 cluster: seen
-batch: {kind: slurm, port: 16947, node_port: 16948}
+batch: {kind: slurm, port: 16987, node_port: 16988}
 provider: {kind: containers, mounts: [SHARED]}
 flavors: {small: {cpus: 1, memory: 256M, price: 0.25}}
 groups:

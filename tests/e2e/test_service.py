@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 SPEC = """
 cluster: service
 admin_group: games
-batch: {kind: slurm, port: 16957, node_port: 16958}
+batch: {kind: slurm, port: 16997, node_port: 16998}
 provider: {kind: containers, mounts: [SHARED]}
 groups: {general: {nodes: "d-[1-4]", min: 3}}
 timing: {idle: 3600s, start: 60s, stop: 5s}
