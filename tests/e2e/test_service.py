@@ -132,6 +132,20 @@ def test_the_drain_of_an_operation_ends_with_it_and_not_by_hand(
     until(lambda: real.node("d-1")["State"] == "IDLE+CLOUD")
 
 
+@pytest.mark.accepts("X9")
+def test_a_person_may_take_over_the_drain_of_an_operation(real: RealCluster) -> None:
+    job = started(real, "sleep 300", "-w", "d-1")
+    tide(real, "rebuild", "d-1", "--force", "--no-wait", "--yes")
+    (operation,) = real.client.get("/operations", limit=1)["operations"]
+    until(lambda: batch(real, "d-1")["drained"])
+    tide(real, "drain", "d-1", "--reason", "bad fan")
+    real.slurm("scancel", job)
+    assert real.ended(operation["id"])["state"] == "done"
+    assert is_drained(real, "d-1", "root")
+    tide(real, "undrain", "d-1")
+    until(lambda: real.node("d-1")["State"] == "IDLE+CLOUD")
+
+
 def test_a_busy_node_that_is_suspended_twice_takes_jobs_again(real: RealCluster) -> None:
     """Slurm drains it meanwhile, for a reason of its own that is nobody's wish."""
     job = started(real, "sleep 3; hostname", "-w", "d-4")
