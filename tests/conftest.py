@@ -6,12 +6,20 @@ import shutil
 
 import pytest
 
+from tests.leftovers import remove_leftovers
+
 NEEDED = ("slurmctld", "slurmd", "munged", "unshare", "ip")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Have no event loop made that nobody closes: asking for the current one would make it."""
     asyncio.set_event_loop(None)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Not in each of several processes of one run."""
+    if "PYTEST_XDIST_WORKER" not in os.environ and os.geteuid() == 0:
+        remove_leftovers()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -143,7 +143,7 @@ class People:
         return await self._operate(Kind.UPDATE, up, by, options)
 
     async def drain(self, names: Iterable[str], reason: str, by: str) -> Answer:
-        """No new jobs for nodes, by a person's wish; those drained already stay whose they are."""
+        """No new jobs for nodes, by a person's wish, beyond the end of an operation's own drain."""
         wanted = self.deployed(names)
         await self.parts.batch.drain(wanted, reason, by)
         await self.parts.record.note("drain asked", nodes=dict.fromkeys(wanted, f"{by}: {reason}"))

@@ -214,7 +214,7 @@ class BatchSystem(Protocol):
         ...
 
     async def drain(self, nodes: Iterable[str], reason: str, by: str = OURS) -> None:
-        """Have these nodes take no new jobs; those that somebody drained already stay theirs."""
+        """Have these nodes take no new jobs; those that a person drained already stay theirs."""
         ...
 
     async def undrain(self, nodes: Iterable[str], by: str | None = OURS) -> None:

@@ -104,11 +104,10 @@ def seen(name: str, **batch: Any) -> dict[str, Any]:
     return {"name": name, "batch": {"drained": True, "reason": "r", "busy": False, **batch}}
 
 
-def test_what_an_operation_drained_is_told_as_its_own() -> None:
+def test_what_an_operation_drained_becomes_that_of_who_drains_it() -> None:
     rows = [seen("c1", owner="springtide", reason="rebuild"), {"name": "c2", "batch": None}]
     assert render_drain(rows, "drained") == [
-        "c2: drained",
-        "c1: drained already, by springtide: rebuild",
+        "c[1-2]: drained",
     ]
     assert render_undrain(rows, "root") == [
         "c1: drained by springtide: rebuild; --force would undo it",

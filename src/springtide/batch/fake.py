@@ -90,7 +90,7 @@ class FakeBatch(FakeScheduler):
     async def drain(self, nodes: Iterable[str], reason: str, by: str = OURS) -> None:
         async with self._call("drain"):
             for node in self._named(nodes):
-                if not node.drained:
+                if not node.drained or (node.owner == OURS and by != OURS):
                     node.drained, node.owner, node.reason = True, by, _words(reason, by)
 
     async def undrain(self, nodes: Iterable[str], by: str | None = OURS) -> None:

@@ -136,12 +136,15 @@ class SlurmNodes:
     async def drain(self, nodes: Iterable[str], reason: str, by: str = OURS) -> None:
         """Not a node that Slurm hides, for our sake: somebody may have drained it.
 
-        A drain of which Slurm has forgotten the reason becomes that of whoever has one.
+        A drain of ours becomes that of a person who wants one, and so does one of which Slurm
+        has forgotten the reason.
         """
         text = slurm_reason.write(slurm_text.one_line(reason, LONGEST_REASON), by)
         seen = await self._look(nodes)
-        open_to_all = [n for n in seen if not n.drained or (n.owner == SOMEBODY and by != OURS)]
-        free = [n.name for n in open_to_all if by != OURS or not self._is_hidden(n)]
+        if by == OURS:
+            free = [n.name for n in seen if not n.drained and not self._is_hidden(n)]
+        else:
+            free = [n.name for n in seen if not n.drained or n.owner in (SOMEBODY, OURS)]
         await self._update(free, "state=drain", f"reason={text}")
 
     def _is_hidden(self, node: BatchNode) -> bool:

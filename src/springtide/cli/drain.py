@@ -14,6 +14,7 @@ from springtide.cli.endings import Complaint, Exit
 from springtide.cli.parameters import DryRun, HostsArgument, hosts
 from springtide.cli.place import Choice, ClusterOption, StateOption, client
 from springtide.nodeset import fold
+from springtide.ports import OURS
 
 
 def drain(
@@ -75,14 +76,14 @@ def _rows(daemon: Client, names: str) -> list[Json]:
 
 
 def render_drain(rows: Iterable[Json], verb: str) -> list[str]:
-    """From how they were before: those drained already stay whose they are."""
+    """From how they were before: those that a person drained already stay theirs."""
     seen = [(row["name"], row["batch"] or {}) for row in rows]
-    fresh = [(name, batch) for name, batch in seen if not batch.get("drained")]
+    fresh = [one for one in seen if not one[1].get("drained") or one[1]["owner"] == OURS]
     busy = [name for name, batch in fresh if batch.get("busy")]
     lines = [f"{fold(name for name, _ in fresh)}: {verb}"] if fresh else []
     if busy:
         lines.append(f"{fold(busy)}: its jobs go on to their end; see `squeue -w {fold(busy)}`")
-    drained = [(name, batch) for name, batch in seen if batch.get("drained")]
+    drained = [one for one in seen if one not in fresh]
     return lines + [f"{names}: drained already, {whose}" for names, whose in _owned(drained)]
 
 
