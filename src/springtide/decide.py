@@ -156,6 +156,16 @@ def news(jobs: Iterable[Job], fallen: Mapping[str, str]) -> dict[str, str]:
     return told
 
 
+def losses(jobs: Iterable[Job], broken: Mapping[str, str]) -> dict[str, str]:
+    """What to say to each job that has one of these nodes, the first few of them."""
+    told: dict[str, str] = {}
+    for job in jobs:
+        lost = [name for name in job_nodes(job) if name in broken]
+        if lost and len(told) < MOST_TOLD:
+            told[job.id] = f"{fold(lost)} broke ({broken[lost[0]]}); the job goes back to the queue"
+    return told
+
+
 def job_nodes(job: Job) -> list[str]:
     """The names of a job's nodes; a list that makes no sense has none."""
     try:

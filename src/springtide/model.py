@@ -29,6 +29,7 @@ TRANSITIONS: Mapping[NodeState, frozenset[NodeState]] = {
         {
             _S.REQUESTED,  # somebody needs it: the intent is on disk before the launch
             _S.DELETING,  # the world holds an instance that the record does not know
+            _S.READY,  # the world has it in service: the record had lost it, and adopts it
         }
     ),
     _S.REQUESTED: frozenset(
@@ -116,6 +117,8 @@ class Node:
     changed_at: float = 0.0
     rebuilds: int = 0
     """How often it got a fresh instance while it was in service."""
+    config: str = ""
+    """The fingerprint of the configuration that it was started with."""
 
     def to(self, state: NodeState, **changes: Any) -> "Move":
         """The move of this node to `state`, with other changes to its record."""
@@ -137,6 +140,7 @@ class Step(StrEnum):
 
     PREPARE_SITE = "prepare site"
     DRAIN = "drain, wait drained"
+    GIVE_BACK = "give back"
     DELETE_INSTANCES = "delete instances"
     CREATE_INSTANCES = "create instances"
     WAIT_REACHABLE = "wait reachable"
@@ -159,6 +163,7 @@ class Kind(StrEnum):
     SHRINK = "shrink"
     REBUILD = "rebuild"
     UPDATE = "update"
+    REPAIR = "repair"
     STOP = "stop"
     DESTROY = "destroy"
 
@@ -210,6 +215,11 @@ PLANS: Mapping[Kind, tuple[Step, ...]] = {
         Step.WRITE_BATCH_CONFIG,
         Step.WAIT_REGISTERED,
         Step.UNDRAIN,
+    ),
+    Kind.REPAIR: (
+        Step.GIVE_BACK,
+        Step.DELETE_INSTANCES,
+        Step.REFRESH_INVENTORY,
     ),
     Kind.STOP: (
         Step.DRAIN,
@@ -330,6 +340,30 @@ class Request:
     nodes: tuple[str, ...]
     received_at: float = 0.0
     jobs: tuple[str, ...] = ()
+    wide: Mapping[str, str] = field(default_factory=dict)
+    """The jobs of several nodes among them, and their nodes as a host list."""
+
+
+class Cause(StrEnum):
+    """Why nothing is launched somewhere for a while."""
+
+    CAPACITY = "capacity"
+    QUOTA = "quota"
+    DENIED = "denied"
+    BOOTS = "boots"
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Nothing is launched at a place, in a group or with a provider; then one node is tried."""
+
+    key: str
+    cause: Cause
+    reason: str
+    count: int
+    """How often in a row it came to this."""
+    since: float
+    until: float
 
 
 @dataclass(frozen=True, slots=True)

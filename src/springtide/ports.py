@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from springtide.model import Event, Move, Node, Operation, Request
+from springtide.model import Event, Hold, Move, Node, Operation, Request
 
 # --- providers -----------------------------------------------------------------
 
@@ -20,6 +20,10 @@ class CloudError(Exception):
 
 class Transient(CloudError):
     """Throttled, timed out, broken connection: the same call may work later."""
+
+
+class Throttled(Transient):
+    """Too many calls: everybody who calls this provider has to wait."""
 
 
 class NoCapacity(CloudError):
@@ -59,6 +63,7 @@ class Launch:
     image: str
     flavor: str
     zone: str | None = None
+    market: str | None = None
     user_data: str = ""
 
 
@@ -118,6 +123,10 @@ class Provider(Protocol):
         """
         ...
 
+    async def console(self, instances: Sequence[Instance]) -> Mapping[str, str]:
+        """The end of what instances said while they booted, by id, as far as it is known."""
+        ...
+
     async def close(self) -> None:
         """Let go of threads and connections; instances stay."""
         ...
@@ -161,6 +170,8 @@ class BatchNode:
 
 OURS = "springtide"
 """The owner of what our operations drain."""
+ITSELF = "slurm"
+"""The owner of what the batch system drains by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +195,10 @@ class BatchSystem(Protocol):
     """The scheduler in front of the nodes."""
 
     async def version(self) -> str: ...
+
+    async def standing(self) -> str:
+        """What of it should run and does not, in words; empty if all is well, or not ours."""
+        ...
 
     async def nodes(self, names: Iterable[str] | None = None) -> Mapping[str, BatchNode]:
         """All nodes (or those named) with one query; raises Unavailable."""
@@ -352,6 +367,16 @@ class Store(Protocol):
 
     async def forget_answered(self, now: float) -> None:
         """Drop requests that were answered so long ago that no copy of them can come."""
+        ...
+
+    async def holds(self) -> Mapping[str, Hold]: ...
+
+    async def hold(self, hold: Hold) -> None:
+        """Keep a hold, in place of one with the same key."""
+        ...
+
+    async def lift(self, key: str) -> None:
+        """Forget a hold; none is fine."""
         ...
 
     async def put(self, key: str, value: str) -> None:

@@ -45,6 +45,9 @@ class FakeBatch(FakeScheduler):
         async with self._call("version"):
             return "fake"
 
+    async def standing(self) -> str:
+        return ""
+
     async def nodes(self, names: Iterable[str] | None = None) -> Mapping[str, BatchNode]:
         async with self._call("nodes"):
             wanted = self._nodes if names is None else [n for n in names if n in self._nodes]

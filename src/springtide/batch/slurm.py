@@ -4,7 +4,7 @@ What it does with nodes is in `slurm_nodes`; here are jobs, and the control proc
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Lock
 
 from springtide.batch import slurm_control, slurm_place, slurm_rebuild, slurm_text
@@ -43,13 +43,30 @@ class Slurm(SlurmNodes):
         self._conf = batch.attach or Layout(cluster.state).conf / "slurm.conf"
         absent = "is batch.attach right?" if batch.attach else "run `tide deploy` first"
         unseen = slurm_text.powered_down(cluster.managed) if hides_nodes(cluster) else {}
-        super().__init__(Commands(self._conf, absent, timeout_s), batch.user, unseen)
+        commands = Commands(self._conf, absent, timeout_s, self._silent)
+        super().__init__(commands, batch.user, unseen)
         accounting = Accounting(cluster, self._conf)
         self._control = Control(cluster.state, batch.user, self._conf, cluster.managed, accounting)
         self._controlling = Lock()
 
     async def version(self) -> str:
         return await self._in_thread(self._version)
+
+    async def standing(self) -> str:
+        return await self._in_thread(lambda: self._not_running(self._control.missing))
+
+    def _silent(self) -> str:
+        """Why no command would be answered."""
+        if not (silent := self._not_running(self._control.silent)):
+            return ""
+        return f"{silent}; run `tide deploy`, or see {self._control.log}"
+
+    def _not_running(self, look: Callable[[], Sequence[str]]) -> str:
+        """While they are started or stopped, it says nothing that one does not run."""
+        if self._controlling.locked() or not (names := look()):
+            return ""
+        listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+        return f"{listed} {'do' if len(names) > 1 else 'does'} not run"
 
     def _version(self) -> str:
         """slurmctld tells without a configuration, or with one that is broken."""

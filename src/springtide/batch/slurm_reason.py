@@ -10,11 +10,11 @@ somebody ended, too; so before a power-down the reason says that there is a drai
 
 import re
 
-from springtide.ports import OURS, Unavailable
+from springtide.ports import ITSELF, OURS, Unavailable
 
 PREFIX = f"{OURS}: "
-SLURM = "slurm"
-"""The owner of what Slurm drains by itself, for the sake of an instance or of a reboot."""
+SLURM = ITSELF
+"""The owner of what Slurm drains by itself: for a fault, for an instance's sake, or a reboot."""
 SOMEBODY = "somebody"
 
 _NAME = r"[\w.@$+-]+"

@@ -69,6 +69,13 @@ class FakeProvider:
             return {instance.id: error for instance in instances}
         return refused
 
+    async def console(self, instances: Sequence[Instance]) -> Mapping[str, str]:
+        await self._ask("console")
+        alive = {instance.id for instance in self.cloud.alive()}
+        said = {one.id: f"{one.node} booted\n" for one in instances if one.id in alive}
+        await self._reply("console")
+        return said
+
     async def close(self) -> None:
         """Nothing is held open."""
 

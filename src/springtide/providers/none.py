@@ -26,6 +26,9 @@ class NoProvider:
     async def reboot(self, launches: Sequence[Launch]) -> Mapping[str, Instance | CloudError]:
         return _refused(launches, "cannot reboot it: do it by hand")
 
+    async def console(self, instances: Sequence[Instance]) -> Mapping[str, str]:
+        return {}
+
     async def close(self) -> None:
         """Nothing is held open."""
 

@@ -21,6 +21,7 @@ from springtide.spec.parts import (
     AnyBatch,
     AnyProvider,
     Containers,
+    Drift,
     Flavor,
     Group,
     Image,
@@ -68,6 +69,9 @@ class Cluster(Strict):
     groups: Mapping[Name, Group] = Field(default_factory=dict)
     partitions: Mapping[Name, Partition] = Field(default_factory=dict, validate_default=True)
     rebuild: Rebuild = Rebuild()
+    drift: Drift = Drift()
+    health: AbsolutePath | None = None
+    """A program of the site that nodes must pass before they take jobs, and while they do."""
     timing: Timing = Timing()
 
     @field_validator("partitions")

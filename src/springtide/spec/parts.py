@@ -18,6 +18,7 @@ from springtide.spec.values import (
     Distinct,
     Host,
     Hosts,
+    Hours,
     Mount,
     Name,
     Parameter,
@@ -26,6 +27,7 @@ from springtide.spec.values import (
     PositiveSeconds,
     Price,
     Seconds,
+    Share,
     Size,
     Subnet,
     Switch,
@@ -185,6 +187,15 @@ class Group(Strict):
     """In the order to try when the provider has no room; Slurm is told what all of them have."""
     zones: Annotated[tuple[Word, ...], Distinct] = ()
     """Zones of the provider, in the order to try; containers have none."""
+    choose: Literal["order", "price"] = "order"
+    """Which flavor is tried first: the first one named, or the cheapest."""
+    markets: Annotated[tuple[Word, ...], Distinct] = ()
+    """Ways to buy, such as `spot`, in the order to try; containers have none."""
+    start: Literal["whole", "any"] = "whole"
+    """If not all nodes of a job can be made: `whole` gives up those that no waiting job could
+    use, `any` lets them all start."""
+    fresh: Switch = False
+    """Whether every job gets nodes that no other job has used."""
     image: Name = "host"
     """One of `images`; `host` is this machine's own root."""
     provider: AnyProvider | None = None
@@ -222,6 +233,18 @@ class Rebuild(Strict):
     """A rebuild job may take so long."""
 
 
+class Drift(Strict):
+    """Nodes that are not as the file says: another image, flavor or configuration."""
+
+    replace: Switch = False
+    """Whether they are replaced by themselves; if not, `tide rebuild` and `tide update` do it."""
+    at_once: Share = "10%"
+    """So many nodes, or such a part of those that are up, but at least one; those first that
+    have no jobs."""
+    hours: Annotated[tuple[Hours, ...], Distinct] = ()
+    """When, such as `22:00-06:00` of this machine's clock; left out, always."""
+
+
 class Timing(Strict):
     """How long things may take; a number without a unit is seconds."""
 
@@ -234,7 +257,9 @@ class Timing(Strict):
     drain: PositiveSeconds = 86400.0
     """The jobs of a node that must go may run so long."""
     reconcile: PositiveSeconds = 30.0
-    """How often all is compared with what should be. This version does not compare."""
+    """How often all is compared with what should be."""
+    grace: Seconds = 60.0
+    """How long something may look wrong before it is repaired: lists of clouds lag behind."""
     lock: PositiveSeconds = 600.0
     """How long an operation may wait for others on its nodes, and for a slurmctld that is away."""
     gather: Seconds = 0.005

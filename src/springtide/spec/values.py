@@ -21,6 +21,8 @@ MAX_SHOWN = 60
 _NUMBER = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?")
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h|d)?")
 _SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([MGT])(?:i?B)?")
+_SHARE = re.compile(r"([0-9]{1,6})(%)?")
+_HOURS = re.compile(r"((?:[01][0-9]|2[0-3]):[0-5][0-9])-((?:[01][0-9]|2[0-3]):[0-5][0-9])")
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, None: 1}
 _MIB = {"M": 1, "G": 1024, "T": 1024 * 1024}
 
@@ -172,6 +174,28 @@ def distinct(values: tuple[T, ...]) -> tuple[T, ...]:
     return values
 
 
+def parse_share(value: object) -> str:
+    """A number of nodes, or a part of them; either as text."""
+    text = str(value)
+    match = _SHARE.fullmatch(text)
+    most = 100 if match and match[2] else 10**6
+    if isinstance(value, bool) or match is None or not 1 <= int(match[1]) <= most:
+        raise wrong("a number of nodes, or a part of them such as 10%", value)
+    return text
+
+
+def share_of(share: str, total: int) -> int:
+    """How many that is of so many nodes; at least one."""
+    part = int(share.rstrip("%"))
+    return max(1, part * total // 100) if share.endswith("%") else part
+
+
+def parse_hours(value: object) -> str:
+    if isinstance(value, str) and (match := _HOURS.fullmatch(value)) and match[1] != match[2]:
+        return value
+    raise wrong("two times of a day, such as 22:00-06:00", value)
+
+
 _PARAMETER_NAME = matching("[A-Za-z][A-Za-z0-9]*", "a Slurm parameter, such as MaxJobCount")
 _PARAMETER = matching(
     r'(?:"[^"#\x00-\x1f\x7f]*"|[^\s"#\x00-\x1f\x7f]*[^\s"#\x00-\x1f\x7f\\])',
@@ -220,6 +244,8 @@ Price = Annotated[float, Field(ge=0), BeforeValidator(parse_price)]
 AbsolutePath = Annotated[Path, BeforeValidator(parse_path)]
 Mount = Annotated[Path, BeforeValidator(parse_mount)]
 Subnet = Annotated[IPv4Network, BeforeValidator(parse_subnet)]
+Share = Annotated[str, BeforeValidator(parse_share)]
+Hours = Annotated[str, BeforeValidator(parse_hours)]
 Distinct = AfterValidator(distinct)
 
 

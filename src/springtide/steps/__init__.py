@@ -12,6 +12,7 @@ from springtide.steps.drain import drain, undrain
 from springtide.steps.instances import create_instances, delete_instances, wait_reachable
 from springtide.steps.inventory import refresh_inventory
 from springtide.steps.registration import wait_registered
+from springtide.steps.repair import give_back
 from springtide.steps.rescue import rescue
 from springtide.steps.site import configure_software, prepare_site, remove_site
 from springtide.steps.work import Fallen, Parts, Work
@@ -23,6 +24,7 @@ StepFunction = Callable[[Work], Awaitable[Fallen]]
 STEPS: Mapping[Step, StepFunction] = {
     Step.PREPARE_SITE: prepare_site,
     Step.DRAIN: drain,
+    Step.GIVE_BACK: give_back,
     Step.DELETE_INSTANCES: delete_instances,
     Step.CREATE_INSTANCES: create_instances,
     Step.WAIT_REACHABLE: wait_reachable,

@@ -88,6 +88,9 @@ class Containers:
     async def reboot(self, launches: Sequence[Launch]) -> Mapping[str, Instance | CloudError]:
         return await self._for_each(self._reboot, launches)
 
+    async def console(self, instances: Sequence[Instance]) -> Mapping[str, str]:
+        return {}
+
     async def close(self) -> None:
         """What is running in threads ends first; it takes no longer than its own limits."""
         await asyncio.to_thread(self._pool.shutdown)
