@@ -9,20 +9,33 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from springtide.model import Event, Kind, Move, Node, NodeState, Operation, OperationState, Request
+from springtide.model import (
+    Cause,
+    Event,
+    Hold,
+    Kind,
+    Move,
+    Node,
+    NodeState,
+    Operation,
+    OperationState,
+    Request,
+)
 from springtide.nodeset import expand, fold
 
 Row = Sequence[Any]
 
 _NODE = (
     "name, grp, state, generation, instance, address, zone, flavor, image, reason, changed_at,"
-    " rebuilds"
+    " rebuilds, config"
 )
 _OPERATION = (
     "id, kind, nodes, state, next_step, fallen, done, later, options, verdict,"
     " asked_by, reason, created_at, started_at, ended_at"
 )
 _EVENT = "at, what, node, operation, detail"
+_HOLD = "key, cause, reason, count, since, until"
+_REQUEST = "id, program, nodes, received_at, jobs, wide"
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -51,12 +64,13 @@ def _node_row(node: Node) -> tuple[object, ...]:
         node.reason,
         node.changed_at,
         node.rebuilds,
+        node.config,
     )
 
 
 def define(db: sqlite3.Connection, nodes: Iterable[Node]) -> None:
     db.executemany(
-        f"INSERT INTO nodes ({_NODE}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?) "
+        f"INSERT INTO nodes ({_NODE}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?) "
         "ON CONFLICT (name) DO UPDATE SET grp = excluded.grp",
         map(_node_row, nodes),
     )
@@ -82,7 +96,7 @@ def _move(db: sqlite3.Connection, move: Move) -> bool:
     before, after = move.before, move.after
     changed = db.execute(
         "UPDATE nodes SET state=?, generation=?, instance=?, address=?, zone=?, flavor=?, image=?,"
-        " reason=?, changed_at=?, rebuilds=? WHERE name=? AND state=? AND generation=?",
+        " reason=?, changed_at=?, rebuilds=?, config=? WHERE name=? AND state=? AND generation=?",
         (*_node_row(after)[2:], before.name, before.state, before.generation),
     )
     return changed.rowcount == 1
@@ -227,19 +241,38 @@ def events(
     return [Event(*row) for row in reversed(rows)]
 
 
+# --- holds -----------------------------------------------------------------------
+
+
+def holds(db: sqlite3.Connection) -> dict[str, Hold]:
+    rows = db.execute(f"SELECT {_HOLD} FROM holds ORDER BY since, key")
+    return {key: Hold(key, Cause(cause), *rest) for key, cause, *rest in rows}
+
+
+def hold(db: sqlite3.Connection, hold: Hold) -> None:
+    db.execute(
+        f"INSERT OR REPLACE INTO holds ({_HOLD}) VALUES (?,?,?,?,?,?)",
+        (hold.key, hold.cause, hold.reason, hold.count, hold.since, hold.until),
+    )
+
+
+def lift(db: sqlite3.Connection, key: str) -> None:
+    db.execute("DELETE FROM holds WHERE key = ?", (key,))
+
+
 # --- requests and facts ------------------------------------------------------------
 
 
 def receive(db: sqlite3.Connection, request: Request) -> bool:
     done = db.execute(
-        "INSERT INTO requests (id, program, nodes, received_at, jobs) VALUES (?,?,?,?,?)"
-        " ON CONFLICT (id) DO NOTHING",
+        f"INSERT INTO requests ({_REQUEST}) VALUES (?,?,?,?,?,?) ON CONFLICT (id) DO NOTHING",
         (
             request.id,
             request.program,
             fold(request.nodes),
             request.received_at,
             json.dumps(request.jobs),
+            json.dumps(dict(request.wide)),
         ),
     )
     return done.rowcount == 1
@@ -247,12 +280,11 @@ def receive(db: sqlite3.Connection, request: Request) -> bool:
 
 def waiting(db: sqlite3.Connection) -> list[Request]:
     rows = db.execute(
-        "SELECT id, program, nodes, received_at, jobs FROM requests"
-        " WHERE answered = 0 ORDER BY received_at, id"
+        f"SELECT {_REQUEST} FROM requests WHERE answered = 0 ORDER BY received_at, id"
     )
     return [
-        Request(id, program, _names(names), at, tuple(json.loads(jobs)))
-        for id, program, names, at, jobs in rows
+        Request(id, program, _names(names), at, tuple(json.loads(jobs)), json.loads(wide))
+        for id, program, names, at, jobs, wide in rows
     ]
 
 

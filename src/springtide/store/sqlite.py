@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Concatenate, Protocol, TypeVar
 
-from springtide.model import Event, Move, Node, Operation, Request
+from springtide.model import Event, Hold, Move, Node, Operation, Request
 from springtide.ports import StoreError
 from springtide.store import queries
 
@@ -163,6 +163,15 @@ class SqliteStore:
     async def forget_answered(self, now: float) -> None:
         """Drop answered requests that no late copy can follow any more."""
         await self._do(queries.forget_answered, now - REMEMBER_REQUESTS_S)
+
+    async def holds(self) -> Mapping[str, Hold]:
+        return await self._do(queries.holds)
+
+    async def hold(self, hold: Hold) -> None:
+        await self._do(queries.hold, hold)
+
+    async def lift(self, key: str) -> None:
+        await self._do(queries.lift, key)
 
     async def put(self, key: str, value: str) -> None:
         await self._do(queries.put, key, value)
