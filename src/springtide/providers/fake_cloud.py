@@ -20,6 +20,7 @@ from springtide.ports import (
     QuotaExceeded,
     Rejected,
     Site,
+    Throttled,
     Transient,
 )
 from springtide.providers.fake_faults import Faults
@@ -125,7 +126,7 @@ class FakeCloud:
             raise Denied("the fake cloud does not know these credentials: they were revoked")
         every = self.faults.throttle_every
         if (every and self.calls.total() % every == 0) or self.now() < self.faults.throttled_until:
-            raise Transient(f"the fake cloud throttled {kind}: too many calls, try again later")
+            raise Throttled(f"the fake cloud throttled {kind}: too many calls, try again later")
 
     def reply(self, kind: str) -> None:
         """Lose the reply to a call whose effect is done."""
