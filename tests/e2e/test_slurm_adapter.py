@@ -673,7 +673,7 @@ async def test_only_its_owner_ends_a_drain(lab: Lab) -> None:
     await slurm.drain(["c1"], "shrink\n(operation 7)")
     await slurm.drain(["c2"], "GPU: xid 79", "alice")
     lab.admin_drains("c3")
-    await slurm.drain(["c1", "c2", "c3"], "mine now", "bob")
+    await slurm.drain(["c2", "c3"], "mine now", "bob")
     owners = {"c1": OURS, "c2": "alice", "c3": "root"}
     assert {n.name: n.owner for n in (await slurm.nodes()).values()} == owners
     assert "Reason=GPU: xid 79 (by alice) [root@" in lab.run("scontrol", "show", "node", "c2")
@@ -948,11 +948,11 @@ async def test_a_silent_controller_is_unavailable_not_empty(lab: Lab) -> None:
 
 
 async def test_a_stopped_controller_is_unavailable_not_empty(lab: Lab) -> None:
-    slurm = await lab.up(parameters={"MessageTimeout": "2"})
+    slurm = await lab.up()
     await slurm.stop()
-    with pytest.raises(Unavailable, match="Unable to contact slurm controller"):
+    with pytest.raises(Unavailable, match="munged and slurmctld do not run"):
         await slurm.nodes()
-    with pytest.raises(Unavailable, match="Unable to contact slurm controller"):
+    with pytest.raises(Unavailable, match="munged and slurmctld do not run"):
         await slurm.jobs()
 
 

@@ -62,6 +62,11 @@ class Accounting:
 
     # Services
 
+    @property
+    def services(self) -> tuple[Service, ...]:
+        """In the order of their starts."""
+        return self._mariadbd, self._slurmdbd
+
     def _describe_mariadbd(self) -> Service:
         place, log = self._layout.accounting, self._layout.log / "mariadbd.log"
         command = (

@@ -44,6 +44,13 @@ class AttachedSlurm(Slurm):
                     await self._update([node.name], "state=drain", f"reason={node.drained}")
         return bool(returned)
 
+    async def standing(self) -> str:
+        """Not ours to run."""
+        return ""
+
+    def _silent(self) -> str:
+        return ""
+
     async def prepare(self, site: Site) -> None:
         """Have it know our nodes, before there are any; raises Waiting."""
         await self._in_thread(self._attachment.load)

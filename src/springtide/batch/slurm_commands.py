@@ -5,7 +5,7 @@ Whatever goes wrong becomes Unavailable.
 
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,8 @@ class Commands:
     absent: str
     """What to do if there is no such file."""
     timeout_s: float = TIMEOUT_S
+    silent: Callable[[], str] = lambda: ""
+    """Why nobody would answer, if that is known: a command tries for many seconds."""
 
     def checked(self, command: Sequence[str], conf: Path | None = None) -> Output:
         done = self.run(command, conf)
@@ -33,9 +35,10 @@ class Commands:
         return done
 
     def run(self, command: Sequence[str], conf: Path | None = None) -> Output:
+        """With another configuration than usual nobody is asked: it is only read."""
+        if command[0] != "slurmctld":
+            self._refuse(conf)
         conf = conf or self.conf
-        if command[0] != "slurmctld" and not conf.exists():
-            raise Unavailable(f"{conf} does not exist; {self.absent}")
         try:
             return subprocess.run(
                 command,
@@ -57,6 +60,12 @@ class Commands:
             ) from None
         except OSError as error:
             raise Unavailable(f"cannot run `{_shown(command)}`: {error.strerror}") from error
+
+    def _refuse(self, conf: Path | None) -> None:
+        if not (conf or self.conf).exists():
+            raise Unavailable(f"{conf or self.conf} does not exist; {self.absent}")
+        if conf is None and (why := self.silent()):
+            raise Unavailable(why)
 
 
 def failed(done: Output) -> Unavailable:

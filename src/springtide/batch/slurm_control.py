@@ -26,6 +26,7 @@ from springtide.ports import Unavailable
 
 MUNGE_USER = "munge"
 NOBODY = "127.0.0.1"
+ACCOUNTED = "AccountingStorageType=accounting_storage/slurmdbd"
 
 
 class Control:
@@ -96,6 +97,27 @@ class Control:
     def running(self) -> bool:
         return slurm_service.find(self._slurmctld) is not None
 
+    def missing(self) -> list[str]:
+        """What was started, and not stopped by us, and does not run."""
+        return [one.name for one in self._wanted() if slurm_service.find(one) is None]
+
+    def _wanted(self) -> list[Service]:
+        """Nothing before the first start, nor after a stop: then no configuration is loaded."""
+        if not (loaded := self.loaded):
+            return []
+        wanted = self._accounting and self._accounting.wanted and ACCOUNTED in loaded
+        account = self._accounting.services if self._accounting and wanted else ()
+        return [self._munged, *account, self._slurmctld]
+
+    def silent(self) -> list[str]:
+        """What does not run, though without it no command of Slurm's is answered."""
+        needed = (self._munged, self._slurmctld)
+        return [one.name for one in needed if slurm_service.find(one) is None]
+
+    @property
+    def log(self) -> Path:
+        return self._slurmctld.log
+
     def start(self, host: str, address: str, port: int) -> list[str]:
         """Have all running, and answers what was started; what runs already is left alone."""
         started = self.start_others(host, address)
@@ -132,7 +154,8 @@ class Control:
         slurm_service.stop(self._slurmctld)
 
     def stop(self) -> None:
-        """Stop what we started; gone already is fine."""
+        """Stop what we started; gone already is fine. From here on nothing is missed."""
+        (self._run / "slurm.conf").unlink(missing_ok=True)
         slurm_service.stop(self._slurmctld)
         if self._accounting:
             self._accounting.stop()
