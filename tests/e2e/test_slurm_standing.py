@@ -1,0 +1,162 @@
+"""A Slurm of our own that lost its processes: it is told which, at once, and starts them again."""
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from springtide.batch.slurm import Slurm
+from springtide.batch.slurm_attached import AttachedSlurm
+from springtide.configure.slurm_node import ensure_munge_key
+from springtide.layout import Layout
+from springtide.ports import Site, Unavailable
+from springtide.spec import Cluster
+from tests.e2e.real import until
+
+pytestmark = pytest.mark.real
+
+HERE = Site("127.0.0.1")
+SERVICES = ("munged", "mariadbd", "slurmdbd", "slurmctld")
+
+
+@dataclass
+class Stand:
+    """A cluster with all control processes there are, and no node that anybody starts."""
+
+    home: Path
+    ports: tuple[int, ...]
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.home / "s")
+
+    def slurm(self, *, accounting: bool = True) -> Slurm:
+        """As a daemon that was just started has it: nothing is known but by files."""
+        port, node_port, dbd_port = self.ports
+        batch = {"port": port, "node_port": node_port}
+        more = {"accounting": {"port": dbd_port}} if accounting else {}
+        base = {"cluster": "stand", "state": str(self.layout.state)}
+        groups = {"general": {"nodes": "s[1-2]"}}
+        return Slurm(Cluster.model_validate({**base, "batch": {**batch, **more}, "groups": groups}))
+
+    def pid(self, service: str) -> int:
+        return int((self.layout.run / f"{service}.pid").read_text().split()[0])
+
+    def kill(self, *services: str) -> None:
+        """As the machine does when it goes down: without a word, and gone."""
+        for service in services:
+            pid = self.pid(service)
+            os.kill(pid, signal.SIGKILL)
+            until(partial(_is_dead, pid))
+
+
+def _is_dead(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
+def free_ports(count: int) -> tuple[int, ...]:
+    probes = [socket.create_server((HERE.control_address, 0)) for _ in range(count)]
+    ports = tuple(int(probe.getsockname()[1]) for probe in probes)
+    for probe in probes:
+        probe.close()
+    return ports
+
+
+@pytest.fixture
+async def stand() -> AsyncIterator[Stand]:
+    home = Path(tempfile.mkdtemp(prefix="tide-", dir="/var/tmp"))
+    home.chmod(0o755)
+    stand = Stand(home, free_ports(3))
+    ensure_munge_key(stand.layout.munge_key)
+    try:
+        yield stand
+    finally:
+        await stand.slurm().stop()
+        shutil.rmtree(home)
+
+
+@pytest.mark.accepts("C20")
+async def test_whatever_process_dies_is_named_and_started_again(stand: Stand) -> None:
+    slurm = stand.slurm()
+    assert await slurm.standing() == "", "nothing was ever started"
+    await slurm.reload(HERE)
+    for service in SERVICES:
+        assert await slurm.standing() == ""
+        stand.kill(service)
+        assert await slurm.standing() == f"{service} does not run"
+        assert f"{service} started" in await slurm.reload(HERE)
+    assert await slurm.standing() == ""
+    assert (await slurm.nodes()).keys() == {"s1", "s2"}
+    await slurm.stop()
+    assert await slurm.standing() == "", "it is not to run"
+
+
+@pytest.mark.accepts("C20")
+async def test_all_are_started_again_whatever_a_switched_off_machine_left(stand: Stand) -> None:
+    slurm = stand.slurm()
+    await slurm.reload(HERE)
+    stand.kill(*reversed(SERVICES))
+    layout, bystander = stand.layout, await asyncio.create_subprocess_exec("sleep", "600")
+    try:
+        # After a boot ids mean others, and sockets that nobody listens at are still there.
+        named = Path(f"/proc/{bystander.pid}/stat").read_text()
+        for service in SERVICES:
+            (layout.run / f"{service}.pid").write_text(named)
+            (layout.run / f"{service}.pid.new").write_text("half of a line")
+        assert layout.munge_socket.is_socket()
+        assert layout.database_socket.is_socket()
+        said = await stand.slurm().standing()
+        assert said == "munged, mariadbd, slurmdbd and slurmctld do not run"
+        changed = await stand.slurm().reload(HERE)
+        assert changed == "munged started, mariadbd started, slurmdbd started, slurmctld started"
+        assert await slurm.standing() == ""
+        assert bystander.returncode is None
+    finally:
+        bystander.kill()
+        await bystander.wait()
+
+
+async def test_what_is_wanted_but_was_never_applied_is_not_missed(stand: Stand) -> None:
+    await stand.slurm(accounting=False).reload(HERE)
+    assert await stand.slurm().standing() == ""
+
+
+async def test_a_command_to_a_dead_slurmctld_fails_at_once_and_says_what_to_do(
+    stand: Stand,
+) -> None:
+    slurm = stand.slurm(accounting=False)
+    await slurm.reload(HERE)
+    stand.kill("slurmctld")
+    began = time.monotonic()
+    for ask in (slurm.nodes(), slurm.jobs(), slurm.drain(["s1"], "disk"), slurm.tell("1", "hello")):
+        with pytest.raises(Unavailable, match="slurmctld does not run; run `tide deploy`, or see"):
+            await ask
+    assert time.monotonic() - began < 1.0
+    assert await slurm.version()
+    stand.kill("munged")
+    with pytest.raises(Unavailable, match="munged and slurmctld do not run"):
+        await slurm.nodes()
+
+
+async def test_a_slurm_of_others_is_not_missed(tmp_path: Path) -> None:
+    conf = tmp_path / "slurm.conf"
+    conf.write_text("ClusterName=theirs\n")
+    (tmp_path / "s" / "run").mkdir(parents=True)
+    (tmp_path / "s" / "run" / "slurm.conf").write_text("ClusterName=of a former life\n")
+    base = {"cluster": "stand", "state": str(tmp_path / "s"), "batch": {"attach": str(conf)}}
+    groups = {"general": {"nodes": "s[1-2]"}}
+    theirs = AttachedSlurm(Cluster.model_validate({**base, "groups": groups}))
+    assert await theirs.standing() == ""
