@@ -75,6 +75,7 @@ def answers(world: World) -> dict[str, Any]:
         "Answer": daemon.post("/operations", {"operation": "resume", "nodes": "c1"}),
         **_applied(world, daemon),
         **_drained(daemon),
+        **_maintained(daemon),
         "Cancelled": _cancelled(world, daemon),
         "Error": _error(daemon),
         "Checks": checks,
@@ -92,6 +93,15 @@ def _drained(daemon: Client) -> dict[str, Any]:
     answers = [daemon.post("/drain", drain), daemon.post("/undrain", undrain)]
     assert [sorted(answer) for answer in answers] == [sorted(documented()["Answer"])] * 2
     return {"Drain": drain, "Undrain": undrain}
+
+
+def _maintained(daemon: Client) -> dict[str, Any]:
+    wish = {"on": True, "reason": "a test"}
+    answer = daemon.post("/maintenance", wish)
+    assert daemon.get("/maintenance") == answer
+    assert daemon.get("/status")["maintenance"] == answer["maintenance"]
+    daemon.post("/maintenance", {"on": False})
+    return {"Wish": wish, "Maintaining": answer, "Maintenance": answer["maintenance"]}
 
 
 def _spec_file(world: World) -> Path:

@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from springtide import decide
-from springtide.api import change, shapes
+from springtide import decide, maintenance
+from springtide.api import change, shapes, steering
 from springtide.api.asked import (
     body_of,
     daemon_of,
@@ -53,6 +53,8 @@ def create_app(daemon: Daemon) -> Starlette:
         Route("/drain", change.drain, methods=["POST"]),
         Route("/undrain", change.undrain, methods=["POST"]),
         Route("/apply", change.apply, methods=["POST"]),
+        Route("/maintenance", steering.show_maintenance),
+        Route("/maintenance", steering.change_maintenance, methods=["POST"]),
         Route("/events", events),
         Route("/plan", plan),
         Route("/hook/prolog", prolog, methods=["POST"]),
@@ -91,8 +93,14 @@ async def _http_complaint(request: Request, error: Exception) -> Response:
 
 async def status(request: Request) -> Response:
     daemon = daemon_of(request)
-    running = await daemon.parts.record.store.operations(unfinished=True)
-    return JSONResponse(shapes.status(daemon, running, await _batch(daemon)))
+    store = daemon.parts.record.store
+    running = await store.operations(unfinished=True)
+    return JSONResponse(
+        {
+            **shapes.status(daemon, running, await _batch(daemon)),
+            **shapes.maintaining(await maintenance.read(store)),
+        }
+    )
 
 
 async def _batch(daemon: Daemon) -> dict[str, Any]:

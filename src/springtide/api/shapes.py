@@ -7,6 +7,7 @@ from typing import Any
 
 from springtide import __version__, service
 from springtide.daemon import Daemon
+from springtide.maintenance import Maintenance
 from springtide.model import PLANS, Event, Node, NodeState, Operation, Step
 from springtide.nodeset import fold
 from springtide.people import Answer
@@ -38,6 +39,11 @@ def status(daemon: Daemon, operations: Sequence[Operation], batch: Json) -> Json
         "nodes": {state.value: counts[state] for state in NodeState},
         "operations": [operation_(one) for one in operations],
     }
+
+
+def maintaining(found: Maintenance | None) -> Json:
+    about = found and {"by": found.by, "reason": found.reason, "since_at": found.since}
+    return {"maintenance": about}
 
 
 def node(daemon: Daemon, name: str, batch: BatchNode | None, instances: Iterable[Instance]) -> Json:

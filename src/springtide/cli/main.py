@@ -16,6 +16,7 @@ from springtide.cli.drain import drain, undrain
 from springtide.cli.endings import Commands
 from springtide.cli.events import events
 from springtide.cli.kill import kill
+from springtide.cli.maintenance import maintenance
 from springtide.cli.nodes import nodes
 from springtide.cli.operations import operations
 from springtide.cli.place import BEFORE_COMMAND, Choice, ClusterOption, StateOption
@@ -75,7 +76,7 @@ def demo(
 
 for command in (
     *(status, nodes, operations, events, plan, resume, suspend, drain, undrain),
-    *(apply, resize, rebuild, update, stop, start, kill),
+    *(apply, resize, rebuild, update, stop, start, kill, maintenance),
     *(check, deploy, attach, destroy, daemon, demo),
 ):
     app.command(cls=Command)(command)

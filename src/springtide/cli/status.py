@@ -5,6 +5,7 @@ import time
 from springtide.cli import output
 from springtide.cli.client import Json
 from springtide.cli.cluster_file import edited
+from springtide.cli.maintenance import render_maintenance
 from springtide.cli.operations import render_step
 from springtide.cli.output import JsonOption
 from springtide.cli.place import Choice, ClusterOption, StateOption, client
@@ -37,7 +38,13 @@ def render_status(answer: Json, now: float) -> str:
         ("nodes", _nodes(answer["nodes"])),
     ]
     running = [(f"operation {one['id']}", _operation(one, now)) for one in answer["operations"]]
-    return output.render_pairs([*pairs, *running])
+    return output.render_pairs([*pairs, *_brakes(answer, now), *running])
+
+
+def _brakes(answer: Json, now: float) -> list[tuple[str, str]]:
+    """What keeps nodes from being repaired, if anything does."""
+    found = answer["maintenance"]
+    return [("maintenance", render_maintenance(found, now))] if found else []
 
 
 def _file(answer: Json) -> str:
