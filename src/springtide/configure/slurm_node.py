@@ -84,16 +84,31 @@ def render_hosts(control: str, site: Site, addresses: Mapping[str, str]) -> str:
 
 BOOT = """\
 set -eu
-conf={conf} hosts={hosts} key={key} socket={socket}
+conf={conf} hosts={hosts} key={key} socket={socket} user={user}
 
-until [ -s "$conf" ] && [ -s "$key" ]; do sleep 0.1; done
+# Says once what it waits for, if that takes longer than 2 s: who reads the log of a node that
+# does not come up must see where it stopped.
+until_there() {{
+    what=$1 pause=$2 tries=$3
+    shift 3
+    until "$@"; do
+        tries=$((tries - 1))
+        [ "$tries" != 0 ] || echo "waiting for $what"
+        sleep "$pause"
+    done
+}}
+listed() {{ [ ! -e "$nodes" ] || grep -qx "$TIDE_NODE" "$nodes"; }}
+is_user() {{ getent passwd "$user" >/dev/null; }}
+
+until_there "the configuration $conf" 0.1 20 [ -s "$conf" ]
+until_there "the munge key $key" 0.1 20 [ -s "$key" ]
 # A slurmd whose name is not in slurm.conf ends.
 nodes=${{hosts%/*}}/nodes
-until [ ! -e "$nodes" ] || grep -qx "$TIDE_NODE" "$nodes"; do sleep 0.1; done
+until_there "$TIDE_NODE to be listed in $nodes" 0.1 20 listed
 for path in {mounts}; do
-    until [ -d "$path" ]; do sleep 0.1; done
+    until_there "$path to be mounted" 0.1 20 [ -d "$path" ]
 done
-until getent passwd {user} >/dev/null; do sleep 0.1; done
+until_there "the user $user in /etc/passwd" 0.1 20 is_user
 
 # The names of all nodes, once this one is among them; until then it knows itself.
 {{
@@ -107,7 +122,7 @@ chown {munge_user} "$munge"
 setpriv --reuid={munge_user} --regid={munge_user} --clear-groups \\
     munged --foreground --key-file="$key" --socket="$socket" --pid-file="$munge/munged.pid" \\
     --log-file="$munge/munged.log" --seed-file="$munge/munged.seed" &
-until [ -S "$socket" ]; do sleep 0.01; done
+until_there "munged to make $socket" 0.01 200 [ -S "$socket" ]
 
 # slurmd -b counts the machine's whole seconds since its start. If one ends before it has
 # registered, it seems to have booted a second early, perhaps before it was asked for; then
