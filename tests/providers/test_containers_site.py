@@ -2,13 +2,15 @@
 
 import asyncio
 import os
+import signal
+import socket
 from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
 
-from springtide.ports import Denied, Instance, NoCapacity, Rejected, Transient
+from springtide.ports import Denied, Instance, InstanceState, NoCapacity, Rejected, Transient
 from springtide.providers.containers import Containers, Mount, links
 from tests.providers.machine import (
     SUBNET,
@@ -17,6 +19,7 @@ from tests.providers.machine import (
     eventually,
     launch,
     nodes,
+    process_of,
     processes,
     traces,
 )
@@ -46,6 +49,70 @@ async def test_a_bridge_that_was_lost_in_a_reboot_is_made_again(machine: Machine
     await containers.prepare(BLUE)
     links.remove(links.bridge_name(BLUE))
     assert instances(await containers.create([launch()]))
+
+
+async def test_nodes_that_run_are_reached_again_when_their_bridge_is_made_anew(
+    machine: Machine,
+) -> None:
+    containers = machine.open(BLUE, subnet=SUBNET)
+    await containers.prepare(BLUE)
+    (first, second) = instances(await containers.create([launch("n0"), launch("n1")]))
+    links.remove(links.bridge_name(BLUE))
+    assert links.is_loose(links.port_name(BLUE, "n0"))
+    await containers.prepare(BLUE)
+    assert answers(first)
+    links.remove(links.bridge_name(BLUE))
+    assert instances(await containers.create([launch("n2")])), "that needs the bridge, too"
+    assert answers(second)
+
+
+def answers(instance: Instance) -> bool:
+    """Whether its network does: nobody listens there, which is told by it."""
+    with socket.socket() as caller:
+        caller.settimeout(2)
+        try:
+            caller.connect((str(instance.address), 9))
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return True
+
+
+async def test_after_a_reboot_instances_are_broken_and_nothing_stands_in_the_way(
+    machine: Machine,
+) -> None:
+    """With what a machine leaves that was switched off: files and links to names, half of some."""
+    containers = machine.open(BLUE, subnet=SUBNET)
+    await containers.prepare(BLUE)
+    made = instances(await containers.create([launch(node) for node in nodes(4)]))
+    directory = machine.directory(BLUE)
+    switch_off(machine, *nodes(4))
+    (directory / "instances/n1/process").write_text("half of a")
+    (directory / "instances/n2/instance.json").unlink()
+    (directory / "instances/n3/deleting").touch()
+    (directory / "addresses" / str(SUBNET[200])).symlink_to("n9")
+    states = {one.node: one.state for one in await containers.list(BLUE)}
+    assert states["n0"] is InstanceState.BROKEN
+    assert states["n3"] is InstanceState.DELETING
+    assert "n2" not in states
+    await containers.prepare(BLUE)
+    assert not (directory / "addresses" / str(SUBNET[200])).is_symlink()
+    assert await containers.delete(made) == {}
+    again = [launch(node, generation=2) for node in nodes(4)]
+    assert len(instances(await containers.create(again))) == 4
+    assert all(answers(one) for one in await running(containers, BLUE, 4))
+    assert len(list((directory / "addresses").iterdir())) == 4
+
+
+def switch_off(machine: Machine, *names: str) -> None:
+    """No process is left, and no link; ids are of another boot."""
+    for name in names:
+        os.kill(process_of(machine, name), signal.SIGKILL)
+        path = machine.directory(BLUE) / "instances" / name / "process"
+        boot, _, rest = path.read_text().partition(" ")
+        path.write_text(f"{boot[::-1]} {rest}")
+    links.remove(links.bridge_name(BLUE))
 
 
 async def test_limits_on_neighbours_are_raised_and_restored(machine: Machine) -> None:

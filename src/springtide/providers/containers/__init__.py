@@ -24,7 +24,7 @@ from shutil import rmtree
 from typing import TypeVar
 
 from springtide.ports import CloudError, Instance, Launch, Rejected, Site
-from springtide.providers.containers import addresses, links, site
+from springtide.providers.containers import addresses, links, remains, site
 from springtide.providers.containers.erase import erase, sweep_gone
 from springtide.providers.containers.errors import require_root, translated
 from springtide.providers.containers.instances import Intent, homes, observe_all
@@ -114,6 +114,8 @@ class Containers:
             for path in (homes(self._directory), addresses.links_in(self._directory)):
                 path.mkdir(mode=0o700, exist_ok=True)
             sweep_gone(self._directory)
+            remains.free_forgotten(self._directory)
+            remains.replug(self._directory, ground)
         return ground.site
 
     def _remove(self, cluster: str) -> None:
@@ -184,5 +186,6 @@ class Containers:
             raise Rejected(f"cluster {cluster} has no site on this machine: deploy it first")
         site.refuse_other(ground, cluster, self._subnet)
         if not links.exists(ground.bridge):
-            return site.prepare(self._directory, cluster, self._subnet)
+            ground = site.prepare(self._directory, cluster, self._subnet)
+            remains.replug(self._directory, ground)
         return ground

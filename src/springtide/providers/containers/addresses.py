@@ -35,7 +35,7 @@ def take(directory: Path, address: str, node: str) -> bool:
     try:
         link.symlink_to(node)
     except FileExistsError:
-        return _owner(link) == node
+        return owner(link) == node
     return True
 
 
@@ -43,11 +43,11 @@ def give_up(directory: Path, address: str | None, node: str) -> None:
     """The node's address; all that it has, if nobody knows which."""
     links = links_in(directory)
     for link in [links / address] if address else list(links.iterdir()):
-        if _owner(link) == node:
+        if owner(link) == node:
             link.unlink(missing_ok=True)
 
 
-def _owner(link: Path) -> str | None:
+def owner(link: Path) -> str | None:
     try:
         return str(link.readlink())
     except FileNotFoundError:

@@ -48,6 +48,11 @@ def exists(link: str) -> bool:
     return (LINKS / link).exists()
 
 
+def is_loose(port: str) -> bool:
+    """Whether it is there, but on no bridge."""
+    return exists(port) and not (LINKS / port / "master").exists()
+
+
 def bridges() -> list[str]:
     """The bridges of all clusters on this machine."""
     return sorted(path.name for path in LINKS.glob(f"{BRIDGE_PREFIX}*"))
