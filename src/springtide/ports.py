@@ -309,6 +309,15 @@ class StoreError(Exception):
     """The record cannot be read or written: nothing may be done without it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What became of a batch of old rows."""
+
+    reached: int | None
+    """The last id that was looked at; None if nothing old follows."""
+    deleted: int
+
+
 class Store(Protocol):
     """The record, on disk. Each call is one transaction."""
 
@@ -377,6 +386,25 @@ class Store(Protocol):
 
     async def lift(self, key: str) -> None:
         """Forget a hold; none is fine."""
+        ...
+
+    async def boot_times(self, limit: int) -> Sequence[tuple[str, float]]:
+        """Group and seconds from request to registration of the last boots, newest first."""
+        ...
+
+    async def prune_events(self, before: float, after: int, limit: int) -> Pruned:
+        """Delete what is older among so many events past the id `after`.
+
+        The last events of each node stay, and those of operations that are not over.
+        """
+        ...
+
+    async def prune_operations(self, before: float, after: int, limit: int) -> Pruned:
+        """The same for operations that ended before."""
+        ...
+
+    async def prune_requests(self, before: float, limit: int) -> int:
+        """Delete so many answered requests that are older; answers how many there were."""
         ...
 
     async def put(self, key: str, value: str) -> None:

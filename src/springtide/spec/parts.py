@@ -262,5 +262,7 @@ class Timing(Strict):
     """How long something may look wrong before it is repaired: lists of clouds lag behind."""
     lock: PositiveSeconds = 600.0
     """How long an operation may wait for others on its nodes, and for a slurmctld that is away."""
+    keep: PositiveSeconds = 7_776_000.0
+    """Events and finished operations older than this are deleted; the last of each node stay."""
     gather: Seconds = 0.005
     """Calls of the hook that come so close together are one operation."""

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Concatenate, Protocol, TypeVar
 
 from springtide.model import Event, Hold, Move, Node, Operation, Request
-from springtide.ports import StoreError
-from springtide.store import queries
+from springtide.ports import Pruned, StoreError
+from springtide.store import past, queries
 
 T = TypeVar("T")
 REMEMBER_REQUESTS_S = 86_400.0
@@ -178,6 +178,18 @@ class SqliteStore:
 
     async def get(self, key: str) -> str | None:
         return await self._do(queries.get, key)
+
+    async def boot_times(self, limit: int) -> Sequence[tuple[str, float]]:
+        return await self._do(past.boot_times, limit)
+
+    async def prune_events(self, before: float, after: int, limit: int) -> Pruned:
+        return await self._do(past.prune_events, before, after, limit)
+
+    async def prune_operations(self, before: float, after: int, limit: int) -> Pruned:
+        return await self._do(past.prune_operations, before, after, limit)
+
+    async def prune_requests(self, before: float, limit: int) -> int:
+        return await self._do(past.prune_requests, before, limit)
 
     async def close(self) -> None:
         await self._run(self._db.close)
