@@ -1,0 +1,232 @@
+"""The route that tells why a node or a job is as it is: gathers what is known, `story` tells it.
+
+Everybody may ask. Who does not answer in time is named, and the rest is told all the same.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from springtide import decide, maintenance, story
+from springtide.api import shapes
+from springtide.api.asked import daemon_of
+from springtide.daemon import Daemon
+from springtide.model import STARTS_NODES, Event, Hold, Node, Operation
+from springtide.ports import BatchNode, CloudError, Instance, Job, Unavailable
+from springtide.story import JobCase, NodeCase, Story
+from springtide.story.telling import clock
+
+T = TypeVar("T")
+
+PATIENCE_S = 5.0
+"""Slurm's commands wait longer for a slurmctld that is away."""
+MOST_EVENTS = 5000
+"""That are read of a node or of an operation."""
+RECENT = 200
+"""Operations among which those for a job are looked for."""
+LAST = 5
+"""Operations of a job whose events are told."""
+SAMPLE, SAMPLED = 3, 500
+"""Operations, and events of each, from which the usual time of a start is taken."""
+
+_JOB = re.compile(r"[0-9]{1,18}(?:_[0-9]{1,18})?")
+
+
+async def why(request: Request) -> Response:
+    daemon, what = daemon_of(request), request.path_params["what"]
+    most = None if request.query_params.get("all") == "1" else story.MOST_TOLD
+    asked = Asked(daemon)
+    if _JOB.fullmatch(what):
+        told = await _job(asked, what, most)
+    else:
+        told = await _node(asked, what, most)
+    return JSONResponse(shapes.story(told, asked.problems))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One question, and who did not answer it."""
+
+    daemon: Daemon
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def closed(self) -> str:
+        """Why nothing is started at all."""
+        if self.daemon.parts.site is None:
+            return "the cluster is not deployed yet; run `tide deploy`"
+        return "the cluster is stopped; run `tide start`" if self.daemon.parts.stopped else ""
+
+    async def of(self, question: Awaitable[T], nothing: T) -> T:
+        """An answer, or `nothing` and a problem; a command that hangs is left to its end."""
+        asking = asyncio.ensure_future(question)
+        await asyncio.wait([asking], timeout=PATIENCE_S)
+        if not asking.done():
+            asking.cancel()
+            self.problems.append(f"no answer within {PATIENCE_S:g} s; see `tide check`")
+            return nothing
+        try:
+            return asking.result()
+        except (Unavailable, CloudError) as error:
+            self.problems.append(str(error))
+            return nothing
+
+    async def nodes(self, *names: str) -> Mapping[str, BatchNode]:
+        if self.closed:
+            return {}
+        return await self.of(self.daemon.parts.batch.nodes(names), {})
+
+    async def jobs(self) -> Sequence[Job]:
+        if self.closed:
+            return ()
+        return await self.of(self.daemon.parts.batch.jobs(), ())
+
+    async def instances(self, node: Node) -> list[Instance]:
+        provider = self.daemon.parts.providers.get(node.group, self.daemon.parts.home)
+        listed = await self.of(provider.list(self.daemon.spec.cluster), ())
+        return [one for one in listed if one.node == node.name]
+
+    async def events(self, operations: Iterable[Operation], limit: int) -> list[Event]:
+        store = self.daemon.parts.record.store
+        found = [await store.events(operation=one.id, limit=limit) for one in operations]
+        return [event for events in found for event in events]
+
+    async def usual_s(self, groups: Iterable[str]) -> float | None:
+        """How long nodes of these groups took to start of late."""
+        record, wanted = self.daemon.parts.record, frozenset(groups)
+        ours = {name for name, node in record.nodes.items() if node.group in wanted}
+        starts = [
+            one
+            for one in await record.store.operations(limit=RECENT)
+            if one.kind in STARTS_NODES and one.ended_at and not ours.isdisjoint(one.standing)
+        ]
+        events = await self.events(starts[:SAMPLE], SAMPLED)
+        return story.usual_start_s(event for event in events if event.node in ours)
+
+    async def holds(self) -> dict[str, Hold]:
+        """By group: its own, or that of its provider."""
+        kept, found = await self.daemon.parts.record.store.holds(), dict[str, Hold]()
+        for group in self.daemon.spec.groups:
+            provider = self.daemon.spec.provider_of(group).kind
+            if hold := kept.get(f"group:{group}") or kept.get(f"provider:{provider}"):
+                found[group] = hold
+        return found
+
+
+# --- a node ------------------------------------------------------------------------------------
+
+
+async def _node(asked: Asked, name: str, most: int | None) -> Story:
+    daemon = asked.daemon
+    parts, store, now = daemon.parts, daemon.parts.record.store, daemon.parts.record.now()
+    if name not in daemon.spec.node_group:
+        daemon.spec.require([name])
+    node = parts.record.nodes.get(name)
+    seen = (await asked.nodes(name)).get(name)
+    silent = "; ".join(asked.problems)
+    jobs = () if silent else await asked.jobs()
+    events = await store.events(node=name, limit=MOST_EVENTS if most is None else 20 * most)
+    case = NodeCase(
+        name,
+        node,
+        events=events,
+        operations=await _named(daemon, events),
+        operation=story.holder(await store.operations(unfinished=True), node) if node else None,
+        seen=seen,
+        silent=silent,
+        jobs=[job for job in jobs if name in decide.job_nodes(job)],
+        instances=await asked.instances(node) if node else (),
+        hold=(await asked.holds()).get(daemon.spec.node_group[name]),
+        rests=await _rests(daemon),
+        closed=asked.closed,
+        always_up=name in parts.wanted.always_up,
+        usual_s=await asked.usual_s([node.group]) if node else None,
+        timing=daemon.spec.timing,
+    )
+    return story.node_story(now, case, most)
+
+
+async def _named(daemon: Daemon, events: Iterable[Event]) -> dict[int, Operation]:
+    """The operations that events name."""
+    ids = dict.fromkeys(event.operation for event in events if event.operation is not None)
+    found = [await daemon.parts.record.store.operation(id) for id in ids]
+    return {one.id: one for one in found if one is not None}
+
+
+async def _rests(daemon: Daemon) -> str:
+    record = daemon.parts.record
+    found = await maintenance.read(record.store)
+    if found is None:
+        return ""
+    return f"maintenance since {clock(found.since, record.now())} by {found.by} ({found.reason})"
+
+
+# --- a job ---------------------------------------------------------------------------------------
+
+
+async def _job(asked: Asked, id: str, most: int | None) -> Story:
+    daemon = asked.daemon
+    record, now = daemon.parts.record, daemon.parts.record.now()
+    job = next((job for job in await asked.jobs() if job.id == id), None)
+    operations = await _operations(daemon, job, id)
+    names, shared = _nodes(job, operations, id)
+    groups = _groups(daemon, job, names)
+    case = JobCase(
+        id,
+        job,
+        nodes=record.of(names),
+        shared=shared,
+        operations=operations,
+        events=await _events(asked, operations, id, names),
+        holds=await asked.holds(),
+        groups=groups,
+        silent="; ".join(asked.problems),
+        closed=asked.closed,
+        usual_s=await asked.usual_s(groups),
+        start_s=daemon.spec.timing.start,
+    )
+    return story.job_story(now, case, most)
+
+
+async def _operations(daemon: Daemon, job: Job | None, id: str) -> list[Operation]:
+    """The last that were for it, and those that have its nodes now; oldest first."""
+    record = daemon.parts.record
+    unfinished = await record.store.operations(unfinished=True)
+    nodes = record.of(decide.job_nodes(job)) if job else []
+    holders = [one for node in nodes if (one := story.holder(unfinished, node))]
+    recent = [one for one in await record.store.operations(limit=RECENT) if story.is_for(one, id)]
+    known = {one.id: one for one in (*recent[:LAST], *holders)}
+    return [known[key] for key in sorted(known)]
+
+
+def _nodes(job: Job | None, operations: Sequence[Operation], id: str) -> tuple[Sequence[str], bool]:
+    """Those that it has, or that were asked for last; and whether some may be other jobs'."""
+    if job and (names := decide.job_nodes(job)):
+        return names, False
+    return story.nodes_asked(operations[-1], id) if operations else ((), False)
+
+
+def _groups(daemon: Daemon, job: Job | None, names: Iterable[str]) -> list[str]:
+    """Where it may run: the groups of its partitions, or else of its nodes."""
+    partitions = job.partition.split(",") if job else []
+    known = [daemon.spec.partitions[key] for key in partitions if key in daemon.spec.partitions]
+    groups = [group for partition in known for group in partition.groups]
+    nodes = daemon.parts.record.of(names)
+    return list(dict.fromkeys(groups or [node.group for node in nodes]))
+
+
+async def _events(
+    asked: Asked, operations: Sequence[Operation], id: str, has: Sequence[str]
+) -> list[Event]:
+    """Of the operations for it, what happened to its nodes."""
+    found = []
+    for one in operations:
+        names = frozenset(story.nodes_asked(one, id)[0] if story.is_for(one, id) else has)
+        events = await asked.events([one], MOST_EVENTS)
+        found += [event for event in events if event.node is None or event.node in names]
+    return found

@@ -1,0 +1,30 @@
+"""Why a node or a job is as it is: the story in plain words, with times and what comes next.
+
+Pure. The API gathers what is known into a case and has its story told; whoever tells job owners
+something uses the short form, so that all say the same.
+"""
+
+from springtide.story.case import Due, JobCase, NodeCase
+from springtide.story.job import is_for, job_story, nodes_asked
+from springtide.story.node import node_story
+from springtide.story.past import usual_start_s
+from springtide.story.telling import MOST_TOLD, SHORT, Story, in_short, not_yet_told, setback
+from springtide.story.underway import holder
+
+__all__ = [
+    "MOST_TOLD",
+    "SHORT",
+    "Due",
+    "JobCase",
+    "NodeCase",
+    "Story",
+    "holder",
+    "in_short",
+    "is_for",
+    "job_story",
+    "node_story",
+    "nodes_asked",
+    "not_yet_told",
+    "setback",
+    "usual_start_s",
+]

@@ -1,0 +1,197 @@
+"""Why a job waits, or what became of it. Pure; called by the API."""
+
+from springtide.model import STARTING, NodeState, Operation
+from springtide.nodeset import expand, fold
+from springtide.ports import Job
+from springtide.story.case import JobCase
+from springtide.story.past import told
+from springtide.story.queue import WAITS
+from springtide.story.telling import (
+    MOST_TOLD,
+    Story,
+    Told,
+    by,
+    clock,
+    held,
+    jobs_of,
+    lasting,
+    named,
+    sentence,
+    setback,
+    since,
+)
+
+LAUNCH_S = 30.0
+"""slurmctld may take so long to launch a job whose nodes are there."""
+
+
+def is_for(operation: Operation, job: str) -> bool:
+    """Whether an operation was asked for on behalf of a job, among others perhaps."""
+    return job in jobs_of(operation)
+
+
+def nodes_asked(operation: Operation, job: str) -> tuple[tuple[str, ...], bool]:
+    """The nodes that it was to start for a job; and whether some may be for other jobs."""
+    wide = operation.options.get("wide", {})
+    if job in wide:
+        return tuple(expand(wide[job])), False
+    if len(jobs_of(operation)) < 2:
+        return operation.nodes, False
+    others = {name for nodes in wide.values() for name in expand(nodes)}
+    rest = tuple(name for name in operation.nodes if name not in others)
+    return rest, len(rest) > 1
+
+
+def job_story(now: float, case: JobCase, most: int | None = MOST_TOLD) -> Story:
+    """The story of a job."""
+    known = {operation.id: operation for operation in case.operations}
+    tale = _tell(case, now)
+    past = told(case.events, known, most)
+    return Story(f"job {case.id}", sentence(tale.now), past, sentence(tale.next), tale.do)
+
+
+def _tell(case: JobCase, now: float) -> Told:
+    if case.job is None:
+        return _unseen(case)
+    match case.job.state:
+        case "PENDING":
+            return _pending(case, case.job, now)
+        case "CONFIGURING":
+            return _configuring(case, case.job, now)
+        case "RUNNING":
+            return _running(case, case.job, now)
+        case "COMPLETING":
+            where = f" on {case.job.nodes}" if case.job.nodes else ""
+            return Told(f"job {case.id} has ended; Slurm cleans up after it{where}", "it is over")
+        case other:
+            return Told(
+                f"Slurm shows job {case.id} as {other}",
+                "that is Slurm's to decide",
+                f"`scontrol show job {case.id}` tells more",
+            )
+
+
+def _unseen(case: JobCase) -> Told:
+    """Slurm does not tell of it."""
+    last = case.last
+    ours = f"the last that Springtide did for it is {named(last)}, {last.state}" if last else ""
+    if case.closed:
+        known = f"; {ours}" if ours else ""
+        return Told(f"no job runs: {case.closed}{known}", "jobs that wait stay in the queue")
+    if case.silent:
+        known = ours or "nothing in our record was done for it"
+        return Told(
+            f"Slurm does not answer, so how job {case.id} stands is not known; {known}",
+            "jobs that run go on; none starts until slurmctld answers",
+            "`tide check` finds out what does not run",
+        )
+    if "_" in case.id:
+        return Told(
+            f"Springtide knows the tasks of arrays by numbers of their own, not as {case.id}",
+            "",
+            f"`squeue -h -j {case.id} -o %A` prints the number; ask with that",
+        )
+    return Told(
+        f"Slurm knows no job {case.id} any more; "
+        + (ours or "no node was started for it: it is over, or never was"),
+        "nothing",
+        f"`sacct -j {case.id}` knows more, if an account of jobs is kept",
+    )
+
+
+# --- waiting in the queue ------------------------------------------------------------------------
+
+
+def _pending(case: JobCase, job: Job, now: float) -> Told:
+    """Slurm's reason, a start that failed, and groups that are held, whichever there are."""
+    wait = _in_plain_words(job)
+    stands = _setback(case, job) or f"job {case.id} waits: {wait.now}"
+    if case.closed:
+        return Told(f"{stands}; nothing is started: {case.closed}", "nothing until then")
+    holds = [held(hold, group, now) for group, hold in case.holds.items() if group in case.groups]
+    free = [group for group in case.groups if group not in case.holds]
+    if not holds:
+        return Told(stands, wait.next, wait.do)
+    elsewhere = f"; Slurm may start it on {', '.join(free)}" if free else ""
+    return Told(stands, "; ".join(holds) + elsewhere, wait.do)
+
+
+def _in_plain_words(job: Job) -> Told:
+    """Slurm's reason; what follows a comma or colon in it is particular, such as names of nodes."""
+    word = job.reason.partition(",")[0].partition(":")[0].strip()
+    known = WAITS.get(word)
+    if known is None:
+        said = job.reason or "Slurm has not said why yet"
+        return Told(said, "Slurm starts it when that has changed", f"`scontrol show job {job.id}`")
+    return Told(f"{known.now} (Slurm: {job.reason})", known.next, known.do.replace("JOB", job.id))
+
+
+def _setback(case: JobCase, job: Job) -> str:
+    """That nodes of its last start could not start, and why: in the words it was told itself."""
+    last, ours = case.last, {node.name for node in case.nodes}
+    fallen = [name for name in last.fallen if name in ours] if last else []
+    if last is None or not fallen:
+        return ""
+    why, slurms = last.fallen[fallen[0]], f" (Slurm: {job.reason})" if job.reason else ""
+    if case.shared:
+        others = "nodes that were asked for, for it and other jobs"
+        return f"job {case.id} waits; of {others}, {fold(fallen)} could not start: {why}{slurms}"
+    return f"{setback(fallen, why)}{slurms}"
+
+
+# --- its nodes start -------------------------------------------------------------------------
+
+
+def _configuring(case: JobCase, job: Job, now: float) -> Told:
+    missing = [node.name for node in case.nodes if node.state is not NodeState.READY]
+    if not missing:
+        return Told(
+            f"job {case.id} has its nodes ({job.nodes}), and all are in service",
+            f"Slurm launches it, at the latest {LAUNCH_S:.0f} s after the last node came",
+        )
+    count = len(case.nodes)
+    of = f", {count - len(missing)} of {count} are in service" if count > 1 else ""
+    return Told(
+        f"job {case.id} waits for {fold(missing)} to start{of}; {_step(case, now)}",
+        _arrival(case, now),
+        f"`tide why {missing[0]}` tells more",
+    )
+
+
+def _step(case: JobCase, now: float) -> str:
+    """Since when, and how far that is."""
+    last = case.last
+    if last is None or last.state.finished:
+        return "no operation is at it"
+    if last.started_at is None:
+        return f"{named(last)} waits for its turn {since(last.created_at, now)}"
+    step = f", at `{last.step}`" if last.step else ""
+    return f"{named(last)} is at work {since(last.started_at, now)}{step}"
+
+
+def _arrival(case: JobCase, now: float) -> str:
+    """When its nodes are expected, and what if they do not come."""
+    began = min((n.changed_at for n in case.nodes if n.state in STARTING), default=now)
+    last = case.last
+    asked_at = began if last is None else last.created_at
+    usual = "it runs as soon as they are in service"
+    if case.usual_s is not None:
+        due = by(asked_at + case.usual_s, now)
+        usual = f"{usual}, {due}: a start takes {lasting(case.usual_s)} as a rule"
+    late = clock(asked_at + case.start_s, now)
+    return f"{usual}; nodes that are not by {late} (timing.start) are removed, and it waits again"
+
+
+def _running(case: JobCase, job: Job, now: float) -> Told:
+    at = f" {since(case.running_since, now)}" if case.running_since else ""
+    gone = [n.name for n in case.nodes if n.state in (NodeState.FAILED, NodeState.DELETING)]
+    if gone:
+        return Told(
+            f"job {case.id} runs on {job.nodes}{at}, but {fold(gone)} is going",
+            "Slurm puts it back into the queue when it misses the node",
+            f"`tide why {gone[0]}` tells more",
+        )
+    return Told(
+        f"job {case.id} runs on {job.nodes}{at}",
+        "nothing by Springtide: its nodes stay until it has ended",
+    )

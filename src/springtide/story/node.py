@@ -1,0 +1,246 @@
+"""Why a node is as it is. Pure; called by the API.
+
+Each situation is a function that tells how it stands, what comes next and what can be done.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from springtide.model import Cause, NodeState
+from springtide.ports import OURS, InstanceState, Power
+from springtide.story.case import REPAIRS, NodeCase
+from springtide.story.past import told
+from springtide.story.telling import MOST_TOLD, Story, Told, by, held, lasting, sentence, since
+from springtide.story.underway import in_operation, jobs, state
+
+REMEDIES: Mapping[Cause, str] = {
+    Cause.CAPACITY: "wait, or give the group further zones or flavors in the cluster file",
+    Cause.QUOTA: "have the account's quota raised",
+    Cause.DENIED: "mend the credentials that Springtide has for the provider",
+    Cause.BOOTS: "find out why its nodes do not come up: `tide events`",
+}
+"""What people can do about a hold."""
+
+
+def node_story(now: float, case: NodeCase, most: int | None = MOST_TOLD) -> Story:
+    """The story of a node."""
+    tale = _with_views(case, _with_repair(case, _situation(case)(case, now), now))
+    past = told(case.events, case.operations, most, about=case.name)
+    return Story(f"node {case.name}", tale.now, past, tale.next, tale.do)
+
+
+def _situation(case: NodeCase) -> Callable[[NodeCase, float], Told]:
+    """The first that fits."""
+    if case.node is None:
+        return _unmanaged
+    if case.closed:
+        return _closed
+    if case.operation is not None:
+        return in_operation
+    if case.state is NodeState.OFF:
+        return _off_situation(case)
+    if case.state is NodeState.READY:
+        return _ready_situation(case)
+    return _abandoned
+
+
+def _off_situation(case: NodeCase) -> Callable[[NodeCase, float], Told]:
+    if case.person:
+        return _off_and_drained
+    if case.hold is not None:
+        return _off_and_held
+    power = case.seen.power if case.seen else None
+    if power is Power.GOING_UP:
+        return _off_and_wanted
+    if power is Power.GOING_DOWN:
+        return _off_and_leaving
+    return _off_though_always_up if case.always_up else _off
+
+
+def _ready_situation(case: NodeCase) -> Callable[[NodeCase, float], Told]:
+    seen = case.seen
+    if seen is None:
+        return _in_service
+    if case.person:
+        return _drained
+    if seen.power in (Power.DOWN, Power.GOING_DOWN):
+        return _leaving
+    if not seen.registered or _is_dead(case):
+        return _silent
+    return _unfit if seen.drained and seen.owner != OURS else _in_service
+
+
+def _is_dead(case: NodeCase) -> bool:
+    dead = (InstanceState.BROKEN, InstanceState.STOPPED)
+    return any(instance.state in dead for instance in case.instances)
+
+
+# --- what is added to every situation ----------------------------------------------------------
+
+
+def _with_repair(case: NodeCase, tale: Told, now: float) -> Told:
+    """What the reconciler will do comes first, unless it rests; then that is said."""
+    due = case.due
+    repair = REPAIRS.get(due.repair, f"Springtide will {due.repair}") if due else ""
+    if due is None or not repair:
+        return tale
+    when = "" if due.repair == "tell people" or due.at is None else f" {by(due.at, now)}"
+    then = f"{repair}{when}, because {due.why}"
+    if case.rests and due.repair != "tell people":
+        then = f"nothing for now: the reconciler rests, {case.rests}; after that {then}"
+    return replace(tale, next=sentence(then))
+
+
+def _with_views(case: NodeCase, tale: Told) -> Told:
+    """What Slurm shows, word for word; or that nobody could ask it."""
+    if case.silent:
+        said = "Slurm does not answer, so this is our record alone"
+    elif case.seen is None:
+        said = "" if case.closed else "Slurm does not know it"
+    else:
+        said = f"Slurm shows {'+'.join([case.seen.state, *sorted(case.seen.flags)])}"
+    return replace(
+        tale, now=sentence(f"{tale.now}; {said}" if said else tale.now), next=sentence(tale.next)
+    )
+
+
+# --- situations ----------------------------------------------------------------------------------
+
+
+def _unmanaged(case: NodeCase, now: float) -> Told:
+    who = f"; {case.person} drained it: {_reason(case)}" if case.person else ""
+    return Told(
+        f"{case.name} is a machine that Springtide neither makes nor removes{who}",
+        "nothing by Springtide: its provider is 'none'",
+        f"`scontrol show node {case.name}` tells what Slurm knows of it",
+    )
+
+
+def _closed(case: NodeCase, now: float) -> Told:
+    return Told(f"{state(case, now)}; nothing is started: {case.closed}", "nothing until then", "")
+
+
+def _off(case: NodeCase, now: float) -> Told:
+    last = f"; its last start failed: {case.node.reason}" if case.node and case.node.reason else ""
+    return Told(
+        f"{case.name} is off and has no instance{last}",
+        "Slurm starts it when a job needs it",
+        f"`tide resume {case.name}` starts it by hand",
+    )
+
+
+def _off_though_always_up(case: NodeCase, now: float) -> Told:
+    return Told(
+        f"{_off(case, now).now}, though the cluster file wants it always up",
+        "Slurm starts it when a job needs it",
+        f"`tide resume {case.name}` or `tide deploy` starts it",
+    )
+
+
+def _off_and_drained(case: NodeCase, now: float) -> Told:
+    return Told(f"{case.name} is off, and {case.person} drained it", *_persons(case))
+
+
+def _off_and_held(case: NodeCase, now: float) -> Told:
+    assert case.hold is not None
+    assert case.node is not None
+    return Told(
+        f"{case.name} is off, and Springtide starts no node of group {case.node.group} now",
+        held(case.hold, case.node.group, now),
+        REMEDIES[case.hold.cause],
+    )
+
+
+def _off_and_wanted(case: NodeCase, now: float) -> Told:
+    whom = f" for {jobs(case)}" if case.jobs else ""
+    return Told(
+        f"{case.name} is off, and Slurm has asked for it{whom}",
+        "Springtide starts it within seconds",
+        "if nothing happens, `tide check` finds out whether Slurm's programs run",
+    )
+
+
+def _off_and_leaving(case: NodeCase, now: float) -> Told:
+    return Told(
+        f"{case.name} is off; Slurm still counts it as powering down",
+        f"Slurm counts it as off at the latest {lasting(case.timing.stop)} (timing.stop) after it "
+        "began with that; then a job can have it",
+    )
+
+
+def _in_service(case: NodeCase, now: float) -> Told:
+    """Busy or idle."""
+    runs = f" and has {jobs(case)}" if case.jobs else " and idle" if _is_idle(case) else ""
+    if case.seen and case.seen.drained:
+        runs = f"{runs} but takes no new jobs, by Springtide ({_reason(case)})"
+    if case.always_up:
+        then = "nothing: it is one of the nodes that are always up"
+    elif case.jobs or (case.seen and case.seen.busy):
+        then = f"when its jobs have ended and none comes for {_idle(case)}, Slurm gives it up"
+    else:
+        then = f"Slurm gives it up when it has been idle for {_idle(case)}"
+    return Told(f"{case.name} is in service{runs}, {since(case.changed_at, now)}", then)
+
+
+def _is_idle(case: NodeCase) -> bool:
+    return case.seen is not None and not case.seen.busy
+
+
+def _idle(case: NodeCase) -> str:
+    return f"{lasting(case.timing.idle)} (timing.idle)"
+
+
+def _drained(case: NodeCase, now: float) -> Told:
+    on = f"; {jobs(case)} may run to the end" if case.jobs else ""
+    return Told(
+        f"{case.name} is up but takes no new jobs: {case.person} drained it{on}", *_persons(case)
+    )
+
+
+def _persons(case: NodeCase) -> tuple[str, str]:
+    """What people took out of service is theirs to give back."""
+    reason, command = f" ({_reason(case)})" if _reason(case) else "", f"`tide undrain {case.name}`"
+    return (
+        f"nothing: {case.person} drained it{reason}; {command} ends that",
+        f"{command} gives it back to service; what others drained needs --force",
+    )
+
+
+def _reason(case: NodeCase) -> str:
+    return case.seen.reason if case.seen else ""
+
+
+def _leaving(case: NodeCase, now: float) -> Told:
+    return Told(f"Slurm has let go of {case.name}", "its instance is deleted, and then it is off")
+
+
+def _silent(case: NodeCase, now: float) -> Told:
+    """In our record it serves, but it does not."""
+    dead = ", ".join(f"its instance is {one.state}" for one in case.instances)
+    said = f": {_reason(case)}" if _reason(case) else ""
+    return Told(
+        f"{case.name} should be in service, but Slurm does not hear from it{said}"
+        + (f"; {dead}" if dead else "; it has no instance"),
+        "Springtide repairs it when this has lasted for "
+        f"{lasting(case.timing.grace)} (timing.grace)",
+        f"`tide kill {case.name}` gives its jobs back and removes it at once",
+    )
+
+
+def _unfit(case: NodeCase, now: float) -> Told:
+    return Told(
+        f"{case.name} is up but takes no new jobs: Slurm itself drained it: {_reason(case)}",
+        "Springtide replaces it when its jobs have ended and nobody has mended it within "
+        f"{lasting(case.timing.grace)} (timing.grace)",
+        f"if it is fit after all, `tide undrain {case.name} --force`",
+    )
+
+
+def _abandoned(case: NodeCase, now: float) -> Told:
+    """On its way, and no operation has it."""
+    why = f": {case.node.reason}" if case.node and case.node.reason else ""
+    return Told(
+        f"{state(case, now)}{why}; no operation is at it",
+        "Springtide removes what is left of it, and it may be started again",
+        f"`tide events {case.name}` tells more",
+    )

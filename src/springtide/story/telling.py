@@ -1,0 +1,130 @@
+"""What a story is, how it is cut short, and the words for times, lists and people in it."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from springtide.model import Hold, Operation
+from springtide.nodeset import fold
+
+MOST_TOLD = 15
+"""Lines of the past, unless all are wanted."""
+SHORT = 200
+"""Characters: what a job's comment and a node's reason can take."""
+MOST_JOBS = 5
+"""Jobs that are named one by one."""
+DAY_S = 86400.0
+
+_PASSING = re.compile(r" \((?:in )?\d+ (?:s|min|h|days)(?: ago)?\)")
+_NAMES = {"batch": "Slurm", "reconcile": "Springtide itself"}
+_JOBS = re.compile(r", for jobs ([0-9_+,]+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """Why something is as it is."""
+
+    about: str
+    now: str
+    """How things stand: one sentence."""
+    past: tuple[tuple[float, str], ...] = ()
+    """What happened and when, newest last."""
+    next: str = ""
+    """What happens next, when and by whom."""
+    do: str = ""
+    """What the reader can do now; empty if nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The part of a story that is not past."""
+
+    now: str
+    next: str = ""
+    do: str = ""
+
+
+def sentence(text: str) -> str:
+    """With a full stop. It begins as it does: mostly with a name, which has no capital."""
+    return text if not text or text.endswith((".", "…")) else f"{text}."
+
+
+def in_short(story: Story) -> str:
+    """For a place that is read later and has little room: no times that pass, at most SHORT."""
+    text = _PASSING.sub("", f"{story.now} {story.next}".strip())
+    if len(text) <= SHORT:
+        return text
+    return f"{text[: SHORT - 1].rsplit(' ', 1)[0]}…"
+
+
+def setback(names: Sequence[str], why: str) -> str:
+    """What is said to a job that waits for nodes which cannot start."""
+    return f"{fold(names)} could not start, so the job waits again: {why}"
+
+
+def not_yet_told(news: Mapping[str, str], told: Mapping[str, str]) -> dict[str, str]:
+    """Of what there is to say to jobs, that which is not what each was told last."""
+    return {job: text for job, text in news.items() if told.get(job) != text}
+
+
+# --- times -----------------------------------------------------------------------------------
+
+
+def clock(at: float, now: float) -> str:
+    """A time of day, with its date if it is not near; always UTC, as readers may be anywhere."""
+    form = "%H:%M:%S UTC" if abs(at - now) < DAY_S / 2 else "%Y-%m-%d %H:%M UTC"
+    return datetime.fromtimestamp(at, UTC).strftime(form)
+
+
+def since(at: float, now: float) -> str:
+    return f"since {clock(at, now)} ({lasting(now - at)} ago)"
+
+
+def by(at: float, now: float) -> str:
+    """A time to come, or one that has just passed."""
+    return f"at {clock(at, now)} (in {lasting(at - now)})" if at > now else "at any moment"
+
+
+def lasting(seconds: float) -> str:
+    for unit, size in (("days", DAY_S), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+# --- people, jobs and operations -----------------------------------------------------------
+
+
+def jobs_of(operation: Operation) -> tuple[str, ...]:
+    """The jobs that it was asked for; one that was stopped tells only of those of several nodes."""
+    match = _JOBS.search(operation.reason)
+    return tuple(match[1].split(",")) if match else tuple(operation.options.get("wide", ()))
+
+
+def jobs_named(ids: Sequence[str]) -> str:
+    """`job 17`, or `jobs 17, 18 and 40 more`."""
+    if len(ids) == 1:
+        return f"job {ids[0]}"
+    more = f" and {len(ids) - MOST_JOBS} more" if len(ids) > MOST_JOBS else ""
+    return f"jobs {', '.join(ids[:MOST_JOBS])}{more}"
+
+
+def orderer(operation: Operation) -> str:
+    """Who wanted it, and what for."""
+    who = _NAMES.get(operation.asked_by, operation.asked_by) or "somebody"
+    jobs = jobs_of(operation)
+    return f"{who} for {jobs_named(jobs)}" if jobs else who
+
+
+def named(operation: Operation) -> str:
+    return f"operation {operation.id} ({operation.kind} by {orderer(operation)})"
+
+
+def held(hold: Hold, group: str, now: float) -> str:
+    """A group of which no node is started for a while."""
+    what = {"group": f"group {group}", "provider": "its provider"}
+    who = what.get(hold.key.partition(":")[0], hold.key)
+    if hold.until <= now:
+        return f"{who} is held: {hold.reason}; one node is tried when a job needs it"
+    return f"{who} is held until {clock(hold.until, now)}: {hold.reason}; then one node is tried"
