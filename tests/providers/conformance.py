@@ -174,6 +174,24 @@ class Conformance(Reboots):
     async def test_removing_a_site_that_never_was_is_fine(self, world: World) -> None:
         await world.open(BLUE).remove(BLUE)
 
+    async def test_the_console_is_told_of_the_living_and_of_the_dead_and_of_no_others(
+        self, world: World
+    ) -> None:
+        provider = await prepared(world, BLUE)
+        await provider.create([launch(world, BLUE, "n0"), launch(world, BLUE, "n1")])
+        there = await running(provider, BLUE, 2)
+        world.kill(there[1])
+        dead = InstanceState.BROKEN, InstanceState.STOPPED
+        await until(provider, BLUE, lambda found: found[1].state in dead)
+        ghost = replace(there[0], id=f"{BLUE}.ghost.1", node="ghost")
+        said = await provider.console([*there, ghost])
+        assert said.keys() == {one.id for one in there}
+        assert all(len(text.encode()) <= 16 << 10 for text in said.values())
+        assert await provider.console([ghost]) == {}
+        assert await provider.console([]) == {}
+        await delete_until_gone(provider, BLUE)
+        assert await provider.console(there) == {}
+
     async def test_a_cancelled_create_is_completed_by_the_next(self, world: World) -> None:
         """Wherever it is interrupted: no instance is lost, none is made twice."""
         provider = await prepared(world, BLUE)

@@ -25,6 +25,7 @@ from typing import TypeVar
 
 from springtide.ports import CloudError, Instance, Launch, Rejected, Site
 from springtide.providers.containers import addresses, links, remains, site
+from springtide.providers.containers.console import read_consoles
 from springtide.providers.containers.erase import erase, sweep_gone
 from springtide.providers.containers.errors import require_root, translated
 from springtide.providers.containers.instances import Intent, homes, observe_all
@@ -89,7 +90,7 @@ class Containers:
         return await self._for_each(self._reboot, launches)
 
     async def console(self, instances: Sequence[Instance]) -> Mapping[str, str]:
-        return {}
+        return await self._run(read_consoles, self._directory, instances)
 
     async def close(self) -> None:
         """What is running in threads ends first; it takes no longer than its own limits."""
