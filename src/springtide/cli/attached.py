@@ -5,7 +5,7 @@ from pathlib import Path
 from springtide.batch.slurm_attachment import ADVICE
 from springtide.batch.slurm_existing import Running
 from springtide.batch.slurm_standing import Standing
-from springtide.cli import attach_checks, attached_checks, checks, file_checks
+from springtide.cli import attach_checks, attached_checks, boot_checks, checks, file_checks
 from springtide.cli.attach_checks import Sight, see
 from springtide.cli.attach_text import render_joining, render_restart
 from springtide.cli.client import Json
@@ -23,7 +23,12 @@ FILE = (
     file_checks.look_at_mounts,
     file_checks.look_at_subnet,
 )
-CLUSTER = (checks.look_at_rights, checks.look_at_daemon, checks.look_at_batch)
+CLUSTER = (
+    checks.look_at_rights,
+    checks.look_at_daemon,
+    checks.look_at_batch,
+    boot_checks.look_at_boots,
+)
 SYSTEMD = Path("/run/systemd/system")
 
 

@@ -13,6 +13,7 @@ from springtide.batch.slurm_include import decide_clashes, same
 from springtide.batch.slurm_standing import Standing
 from springtide.cli.attach_checks import Look, Sight
 from springtide.cli.attach_text import is_configless, render_line
+from springtide.cli.boot_checks import look_at_resume_timeout
 from springtide.cli.subject import Check
 from springtide.nodeset import NodeNameError, expand, fold
 from springtide.ports import Unavailable
@@ -251,6 +252,7 @@ STATE: Sequence[Look] = (
     look_at_loaded,
     look_at_tree,
     look_at_times,
+    look_at_resume_timeout,
     look_at_parameters,
     look_at_private_data,
     look_at_protection,

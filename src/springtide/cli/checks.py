@@ -18,7 +18,7 @@ from springtide.batch import slurm_text
 from springtide.batch.slurm_conf import TooOldError, check_version
 from springtide.batch.slurm_control import MUNGE_USER, Control
 from springtide.batch.slurm_place import is_free
-from springtide.cli import accounting_checks, control_checks, file_checks
+from springtide.cli import accounting_checks, boot_checks, control_checks, file_checks
 from springtide.cli.endings import remedy
 from springtide.cli.subject import Check, Look, Subject, run, search_path
 from springtide.configure.programs import problems
@@ -241,4 +241,5 @@ ALL: Sequence[Look] = (
     control_checks.look_at_control,
     look_at_daemon,
     look_at_batch,
+    boot_checks.look_at_boots,
 )
