@@ -534,6 +534,16 @@ async def test_a_jobs_owner_is_told_in_one_line(lab: Lab) -> None:
         await slurm.tell("1 state=down", "nor this")
 
 
+async def test_several_jobs_are_told_the_same_with_one_command(lab: Lab) -> None:
+    slurm = await lab.up()
+    first, second = lab.submit("--hold"), lab.submit("--hold")
+    with pytest.raises(Unavailable, match="Invalid job id specified for job 4242"):
+        await slurm.tell(f"{first},4242,{second}", "their node broke")
+    for job in (first, second):
+        shown = lab.run("scontrol", "-o", "show", "job", job)
+        assert "AdminComment=springtide: their node broke" in shown
+
+
 # Nodes come and go
 
 

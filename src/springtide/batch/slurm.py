@@ -24,10 +24,12 @@ from springtide.batch.slurm_reason import PREFIX
 from springtide.layout import Layout
 from springtide.ports import Job, Site, Unavailable
 from springtide.spec import Cluster
+from springtide.spec.fresh import fresh_nodes
 
 LONGEST_COMMENT = 500
 
-_JOB_ID = re.compile(r"[0-9]+(?:[_+][0-9]+)?")
+_JOB = r"[0-9]+(?:[_+][0-9]+)?"
+_JOBS = re.compile(rf"{_JOB}(?:,{_JOB})*")
 
 NODES = "nodes"
 """Beside slurm.conf."""
@@ -44,7 +46,7 @@ class Slurm(SlurmNodes):
         absent = "is batch.attach right?" if batch.attach else "run `tide deploy` first"
         unseen = slurm_text.powered_down(cluster.managed) if hides_nodes(cluster) else {}
         commands = Commands(self._conf, absent, timeout_s, self._silent)
-        super().__init__(commands, batch.user, unseen)
+        super().__init__(commands, batch.user, unseen, fresh_nodes(cluster.groups))
         accounting = Accounting(cluster, self._conf)
         self._control = Control(cluster.state, batch.user, self._conf, cluster.managed, accounting)
         self._controlling = Lock()
@@ -84,7 +86,8 @@ class Slurm(SlurmNodes):
         )
 
     async def tell(self, job: str, text: str) -> None:
-        if not _JOB_ID.fullmatch(job):
+        """Several, separated by commas, cost one command; one that is gone does not stop it."""
+        if not _JOBS.fullmatch(job):
             raise Unavailable(f"{job!r} is no job id")
         comment = slurm_text.one_line(f"{PREFIX}{text}", LONGEST_COMMENT)
         await self._scontrol("update", f"jobid={job}", f"admincomment={comment}")
