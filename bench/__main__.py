@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import NoReturn
 
-from bench import hook, many, nodeset, scale, start
+from bench import hook, many, nodeset, reconcile, scale, start
 from bench.queue import GaveUp
 from bench.table import Table
 
@@ -22,6 +22,7 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Table]]] = {
     "hook": hook.run,
     "many": many.run,
     "scale": scale.run,
+    "reconcile": reconcile.run,
     "nodeset": _nodeset,
 }
 NEED_ROOT = frozenset({"start", "hook", "many"})
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
     names = chosen.benchmarks or list(BENCHMARKS)
     if os.geteuid() != 0 and NEED_ROOT & set(names):
-        parser.error("containers need root; `scale` and `nodeset` do not")
+        parser.error("containers need root; `scale`, `reconcile` and `nodeset` do not")
     signal.signal(signal.SIGTERM, _stop)
     return _run(names, chosen.quick)
 
