@@ -27,6 +27,7 @@ from springtide.spec import NoProvider as NoProviderSpec
 from springtide.spec import Provider as ProviderSpec
 from springtide.spec import Slurm as SlurmSpec
 from springtide.spec.cluster import STATE
+from springtide.spec.fresh import is_fresh
 from springtide.steps import Parts
 from springtide.store import open_sqlite
 
@@ -180,4 +181,5 @@ def programs(spec: Cluster) -> Programs:
         prolog=str(spec.batch.prolog) if spec.batch.prolog else None,
         wait_s=spec.timing.start + spec.timing.stop,
         heads=sorted({name.rstrip(digits) for name in spec.managed}) if spec.batch.attach else (),
+        fresh=[key for key, one in spec.partitions.items() if is_fresh(one, spec.groups)],
     )

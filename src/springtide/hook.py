@@ -165,10 +165,13 @@ def prolog(settings: Settings, environ: dict[str, str]) -> int:
     message: Message = {
         "job": environ.get("SLURM_JOB_ID"),
         "nodes": environ.get("SLURM_JOB_NODELIST"),
-        "partition": environ.get("SLURM_JOB_PARTITION"),
+        "partition": environ.get("SLURM_JOB_PARTITION") or None,
     }
+    fresh = message["partition"] in settings.get("fresh", "").split(",")
     if message["job"] and concerns(settings, environ.get("SLURM_JOB_NODELIST", "")):
-        wait_for_nodes(settings, message)
+        patience = float(settings["wait_s"]) if fresh else AWAY_S
+        if not wait_for_nodes(settings, message, patience) and fresh:
+            return complain(f"prolog: job {message['job']} put back: its nodes may be used ones", 1)
     if settings.get("prolog"):
         os.execve(settings["prolog"], [settings["prolog"]], environ)
     return 0
@@ -180,21 +183,25 @@ def concerns(settings: Settings, nodes: str) -> bool:
     return bool(nodes) and any(head in nodes for head in heads)
 
 
-def wait_for_nodes(settings: Settings, message: Message) -> None:
-    """Wait in the daemon. If it is away for long, let Slurm launch by itself."""
+def wait_for_nodes(settings: Settings, message: Message, patience: float) -> bool:
+    """Wait in the daemon. If it is away for long, let Slurm launch by itself.
+
+    A job that must have fresh nodes waits longer, for only the daemon makes them so.
+    """
     away_since = time.monotonic()
-    while time.monotonic() - away_since < AWAY_S:
+    while time.monotonic() - away_since < patience:
         connected_at = time.monotonic()
         try:
             post(settings["socket"], "prolog", message, float(settings["wait_s"]))
-            return
+            return True
         except Refused as error:
             complain(f"prolog: {error}", 0)
-            return
+            return False
         except Away:
             if time.monotonic() - connected_at > 1:
                 away_since = time.monotonic()
             time.sleep(0.2)
+    return False
 
 
 if __name__ == "__main__":

@@ -3,6 +3,9 @@
 Slurm launches a batch job on booting nodes only every 30 seconds, but at once when its
 PrologSlurmctld returns. The hook waits here; it is let go when the nodes are ready, or when
 waiting has become pointless: the job is gone, or was put back into the queue.
+
+Nodes that serve one job are let go of here too: before the job starts, the batch system is told
+to power them down after it, and from then on gives them to no other.
 """
 
 import asyncio
@@ -16,6 +19,9 @@ from springtide.record import Record
 
 LOOK_S = 1.0
 """Between two looks at the batch system, for jobs that ended and nodes that are not ours."""
+READY, REGISTERED, LATE = "ready", "registered", "waited long enough"
+STARTS = frozenset({READY, REGISTERED, LATE})
+"""After these the job may start; after others it has gone, or waits in the queue again."""
 
 
 @dataclass(eq=False, slots=True)
@@ -41,6 +47,8 @@ class Prologs:
         self._by_node: dict[str, set[Waiter]] = defaultdict(set)
         self._waiters: set[Waiter] = set()
         self._looking: asyncio.Task[None] | None = None
+        self._spent: list[tuple[frozenset[str], asyncio.Future[None]]] = []
+        self._spending: asyncio.Task[None] | None = None
 
     async def wait(
         self, job: str, names: Iterable[str], limit_s: float, afresh: bool = False
@@ -54,9 +62,20 @@ class Prologs:
             async with asyncio.timeout(limit_s):
                 return await waiter.let_go
         except TimeoutError:
-            return "waited long enough"
+            return LATE
         finally:
             self._leave(waiter)
+
+    async def spend(self, names: Iterable[str]) -> None:
+        """Have nodes take no further job, and go when the one that they have is over.
+
+        What is asked for while the batch system is busy with others goes with the next call.
+        """
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._spent.append((frozenset(names), told))
+        if self._spending is None or self._spending.done():
+            self._spending = asyncio.create_task(self._spend())
+        await told
 
     def changed(self, nodes: Sequence[Node]) -> None:
         """To be called with every change of the record."""
@@ -68,16 +87,17 @@ class Prologs:
                     waiter.release(f"{node.name} failed")
 
     async def stop(self) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+        running = [task for task in (self._looking, self._spending) if task is not None]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
     def _join(self, job: str, names: frozenset[str], afresh: bool) -> Waiter:
         known = () if afresh else self._record.of(names, NodeState.READY)
         ready = {node.name for node in known}
         waiter = Waiter(job, names, set(names - ready), asyncio.get_running_loop().create_future())
         if not waiter.missing:
-            waiter.release("ready")
+            waiter.release(READY)
         self._waiters.add(waiter)
         for name in waiter.missing:
             self._by_node[name].add(waiter)
@@ -96,7 +116,18 @@ class Prologs:
         for waiter in tuple(self._by_node.get(name, ())):
             waiter.missing.discard(name)
             if not waiter.missing:
-                waiter.release("ready")
+                waiter.release(READY)
+
+    async def _spend(self) -> None:
+        while self._spent:
+            asked, self._spent = self._spent, []
+            failure: Exception | None = None
+            try:
+                await self._batch().power_down(frozenset().union(*(names for names, _ in asked)))
+            except Exception as error:  # whatever it was, those who wait must hear of it
+                failure = error
+            for told in (told for _, told in asked if not told.done()):
+                told.set_exception(failure) if failure else told.set_result(None)
 
     async def _look(self) -> None:
         while self._waiters:
@@ -116,4 +147,4 @@ class Prologs:
             if waiter.job not in configuring:
                 waiter.release("the job no longer waits for nodes")
             elif waiter.missing <= registered:
-                waiter.release("registered")
+                waiter.release(REGISTERED)

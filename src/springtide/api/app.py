@@ -27,6 +27,7 @@ from springtide.engine import Refused
 from springtide.model import Kind
 from springtide.nodeset import NodeNameError, fold
 from springtide.ports import BatchNode, CloudError, Instance, StoreError, Unavailable
+from springtide.prologs import STARTS
 from springtide.spec import SpecError, UnknownNodes
 from springtide.spec.rebuilds import DEFAULT as REBUILDS
 from springtide.spool import BadRequest, parse_request
@@ -261,4 +262,12 @@ async def prolog(request: Request) -> Response:
     limit_s = daemon.spec.timing.start + daemon.spec.timing.stop
     afresh = body.get("partition") in (daemon.spec.rebuild.partitions or (REBUILDS,))
     why = await daemon.prologs.wait(str(body.get("job")), ours, limit_s, afresh)
+    spent = [name for name in ours if _is_fresh(daemon, name)]
+    if spent and why in STARTS and not afresh:
+        await daemon.prologs.spend(spent)
     return JSONResponse({"why": why})
+
+
+def _is_fresh(daemon: Daemon, name: str) -> bool:
+    group = daemon.spec.node_group.get(name)
+    return group is not None and daemon.spec.groups[group].fresh

@@ -14,6 +14,7 @@ from springtide.layout import Layout
 from springtide.nodeset import fold
 from springtide.ports import Site
 from springtide.spec import Cluster
+from springtide.spec.fresh import ALONE, is_fresh
 from springtide.spec.parts import Slurm
 
 Settings = dict[str, str]
@@ -343,6 +344,7 @@ def _partition_line(
             "PartitionName": name,
             **({"Nodes": fold(nodes)} if nodes else {}),
             "Default": "YES" if partition.default and default else "NO",
+            **({ALONE: "EXCLUSIVE"} if is_fresh(partition, cluster.groups) else {}),
             **{key: value for key, value in (times or {}).items() if key.lower() not in changed},
             **partition.parameters,
         }

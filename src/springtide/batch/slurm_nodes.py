@@ -33,10 +33,17 @@ LOOK_S = 0.1
 class SlurmNodes:
     """Those of one Slurm."""
 
-    def __init__(self, commands: Commands, user: str, unseen: Mapping[str, BatchNode]) -> None:
+    def __init__(
+        self,
+        commands: Commands,
+        user: str,
+        unseen: Mapping[str, BatchNode],
+        fresh: Collection[str] = frozenset(),
+    ) -> None:
         self._commands = commands
         self._user = user
         self._unseen = unseen
+        self._fresh = fresh
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="slurm")
 
     # Reading
@@ -58,7 +65,7 @@ class SlurmNodes:
         done = self._commands.run(["scontrol", "-o", "show", *what])
         if done.returncode and (done.stderr or what == ("nodes",)):
             raise failed(done)
-        return {**self._unseen, **slurm_text.parse_nodes(done.stdout, self._user)}
+        return {**self._unseen, **slurm_text.parse_nodes(done.stdout, self._user, self._fresh)}
 
     async def _look(self, names: Iterable[str]) -> list[BatchNode]:
         return [*(await self.nodes(names)).values()]
@@ -94,13 +101,16 @@ class SlurmNodes:
             raise Unavailable(f"{fold(leaving)}: still powering down; ask again when that is over")
 
     async def power_down(self, nodes: Iterable[str]) -> None:
-        """At once where nothing runs or will run; the rest take no further jobs."""
+        """At once where nothing runs or will run; the rest take no further jobs.
+
+        Slurm would give the same reason, but not in place of one that it has kept.
+        """
         seen = await self._look(nodes)
         booting = [node for node in seen if _is_booting(node)]
         await self._update_with_reasons(booting, "power_down_force", "not wanted any more")
         there = [n for n in seen if n.power in (Power.UP, Power.GOING_UP) and not _is_booting(n)]
         free = [node.name for node in there if not _is_persons(node)]
-        await self._update(free, "state=power_down_asap")
+        await self._update(free, "state=power_down_asap", f"reason={slurm_reason.LEAVES}")
         for reason, names in _by_reason(filter(_is_persons, there), lost=True):
             await self._update(names, "state=power_down_asap", f"reason={reason}")
 
@@ -136,16 +146,19 @@ class SlurmNodes:
     async def drain(self, nodes: Iterable[str], reason: str, by: str = OURS) -> None:
         """Not a node that Slurm hides, for our sake: somebody may have drained it.
 
-        A drain of ours becomes that of a person who wants one, and so does one of which Slurm
-        has forgotten the reason.
+        A drain of ours or of Slurm becomes that of a person who wants one, and so does one of
+        which Slurm has forgotten the reason.
         """
-        text = slurm_reason.write(slurm_text.one_line(reason, LONGEST_REASON), by)
+        text = slurm_text.one_line(reason, LONGEST_REASON)
         seen = await self._look(nodes)
         if by == OURS:
-            free = [n.name for n in seen if not n.drained and not self._is_hidden(n)]
+            free = [n for n in seen if not n.drained and not self._is_hidden(n)]
         else:
-            free = [n.name for n in seen if not n.drained or n.owner in (SOMEBODY, OURS)]
-        await self._update(free, "state=drain", f"reason={text}")
+            free = [n for n in seen if not n.drained or _is_nobodys(n)]
+        for lost in (False, True):
+            names = [n.name for n in free if ("POWER_DOWN" in n.flags) is lost]
+            words = slurm_reason.write(text, by, lost=lost)
+            await self._update(names, "state=drain", f"reason={words}")
 
     def _is_hidden(self, node: BatchNode) -> bool:
         return self._unseen.get(node.name) is node
@@ -244,6 +257,13 @@ class SlurmNodes:
 def _is_persons(node: BatchNode) -> bool:
     """Whether somebody drained it who is neither we nor Slurm."""
     return _is_wished(node) and node.owner != OURS
+
+
+def _is_nobodys(node: BatchNode) -> bool:
+    """Whether no person drained it. What Slurm reboots keeps the reason that says what for."""
+    if node.owner == SLURM:
+        return node.flags.isdisjoint({"REBOOT_ISSUED", "REBOOT_REQUESTED"})
+    return node.owner in (SOMEBODY, OURS)
 
 
 def _is_wished(node: BatchNode) -> bool:

@@ -16,6 +16,10 @@ PREFIX = f"{OURS}: "
 SLURM = ITSELF
 """The owner of what Slurm drains by itself: for a fault, for an instance's sake, or a reboot."""
 SOMEBODY = "somebody"
+LEAVES = "POWER_DOWN_ASAP"
+"""Slurm's own reason for a node that is powered down when its jobs are over."""
+UNHEALTHY = "health check failed"
+"""What the site's health check drains a node for; see `configure.health`."""
 
 _NAME = r"[\w.@$+-]+"
 _PERSON = re.compile(rf"(.*?) ?\(by ({_NAME})(, drained)?\)")
@@ -24,13 +28,14 @@ _SLURMS = (
     "Duplicate jobid",
     "Epilog error",
     "Kill task failed",
-    "POWER_DOWN_ASAP",
+    LEAVES,
     "Prolog error",
     "Reboot ASAP",
     "batch job complete failure",
+    UNHEALTHY,
     "reboot requested",
 )
-"""What slurmd and stepds say as root, and slurmctld as nobody."""
+"""What slurmd, stepds and health checks say as root, and slurmctld as nobody."""
 
 
 def read(text: str, setter: str, *, resumes: bool = False, user: str = "slurm") -> tuple[str, str]:

@@ -5,7 +5,7 @@ Written for 22.05 and up. Fields and flags that are not known are passed over, a
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
 
@@ -31,6 +31,7 @@ _NOT_YET = frozenset(
 )
 _REBOOTS = frozenset({"REBOOT_ISSUED", "REBOOT_REQUESTED"})
 _RESUMES = frozenset({"RESUME", "UNDRAIN"})
+_LEFT = frozenset({"POWERED_DOWN", "POWERING_DOWN"})
 _REASON = re.compile(
     r" Reason=(?:(.*?) \[([^\]\s]+)@\d{4}-\d\d-\d\dT[\d:]+\]"  # who set it, and when, ends it
     r"|(.*?)(?: (?:Comment|Extra|InstanceId|InstanceType|ReservationName)=|$))"
@@ -51,15 +52,17 @@ class UnreadableError(ValueError):
 # Nodes
 
 
-def parse_nodes(text: str, user: str = "slurm") -> dict[str, BatchNode]:
+def parse_nodes(
+    text: str, user: str = "slurm", fresh: Collection[str] = frozenset()
+) -> dict[str, BatchNode]:
     """The nodes of `scontrol -o show nodes`; names that Slurm does not know are left out.
 
-    `user` is who slurmctld runs as.
+    `user` is who slurmctld runs as; `fresh` are nodes that are powered down after each job.
     """
     nodes = {}
     for line in text.splitlines():
         if line.startswith("NodeName="):
-            node = _parse_node(line.rstrip(), user)
+            node = _parse_node(line.rstrip(), user, fresh)
             nodes[node.name] = node
         elif line and not line.startswith(NO_NODES) and not _is_not_found(line):
             raise UnreadableError(f"scontrol printed {shorten(line)!r} instead of a node")
@@ -70,13 +73,14 @@ def _is_not_found(line: str) -> bool:
     return line.startswith("Node ") and line.rstrip().endswith(" not found")
 
 
-def _parse_node(line: str, user: str) -> BatchNode:
+def _parse_node(line: str, user: str, fresh: Collection[str]) -> BatchNode:
     name = line[len("NodeName=") :].partition(" ")[0]
     state, flags = parse_state(_field(line, "State"))
     if not name or not state:
         raise UnreadableError(f"scontrol printed a node without a state: {shorten(line)!r}")
     power = power_of(state, flags)
-    reason, owner = _wish(line, state, flags, user)
+    keeps = name in fresh and not flags.isdisjoint(_LEFT)
+    reason, owner = _wish(line, state, flags, user, keeps=keeps)
     return BatchNode(
         name,
         state=state,
@@ -92,10 +96,16 @@ def _parse_node(line: str, user: str) -> BatchNode:
     )
 
 
-def _wish(line: str, state: str, flags: frozenset[str], user: str) -> tuple[str, str | None]:
-    """Why it does not serve, and by whose wish; that may outlast the drain it was for."""
+def _wish(
+    line: str, state: str, flags: frozenset[str], user: str, *, keeps: bool
+) -> tuple[str, str | None]:
+    """Why it does not serve, and by whose wish; that may outlast the drain it was for.
+
+    A node that `keeps` was powered down with a reason of Slurm's; another reason came after.
+    """
     text, setter = _reason(line)
-    if "DRAIN" not in flags and state != "DOWN" and not slurm_reason.is_kept(text):
+    kept = slurm_reason.is_kept(text) or (keeps and text)
+    if "DRAIN" not in flags and state != "DOWN" and not kept:
         return text, None
     if not text and "POWER_DOWN" in flags:
         return "", slurm_reason.SLURM  # it keeps a node free that will go

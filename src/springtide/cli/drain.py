@@ -14,7 +14,7 @@ from springtide.cli.endings import Complaint, Exit
 from springtide.cli.parameters import DryRun, HostsArgument, hosts
 from springtide.cli.place import Choice, ClusterOption, StateOption, client
 from springtide.nodeset import fold
-from springtide.ports import OURS
+from springtide.ports import ITSELF, OURS
 
 
 def drain(
@@ -78,7 +78,8 @@ def _rows(daemon: Client, names: str) -> list[Json]:
 def render_drain(rows: Iterable[Json], verb: str) -> list[str]:
     """From how they were before: those that a person drained already stay theirs."""
     seen = [(row["name"], row["batch"] or {}) for row in rows]
-    fresh = [one for one in seen if not one[1].get("drained") or one[1]["owner"] == OURS]
+    nobodys = (OURS, ITSELF)
+    fresh = [one for one in seen if not one[1].get("drained") or one[1]["owner"] in nobodys]
     busy = [name for name, batch in fresh if batch.get("busy")]
     lines = [f"{fold(name for name, _ in fresh)}: {verb}"] if fresh else []
     if busy:

@@ -38,6 +38,8 @@ class Programs:
     wait_s: float
     heads: Sequence[str] = ()
     """What names of our nodes begin with, if there are others; jobs on those need not wait."""
+    fresh: Sequence[str] = ()
+    """Partitions whose jobs must not start on nodes that others have used."""
 
     def install(self) -> None:
         """Write the programs; what is right already stays as it is."""
@@ -62,6 +64,7 @@ class Programs:
             "prolog": self.prolog or "",
             "wait_s": self.wait_s,
             "heads": ",".join(self.heads),
+            "fresh": ",".join(self.fresh),
         }
         return "".join(f"{key}={value}\n" for key, value in settings.items())
 

@@ -21,6 +21,7 @@ from springtide.spec.findings import (
     undefined,
     words,
 )
+from springtide.spec.fresh import check_fresh
 from springtide.spec.problems import folded
 from springtide.spec.rebuilds import check_rebuilds
 from springtide.spec.values import parse_number, shown
@@ -43,6 +44,7 @@ def check(data: Data) -> list[Finding]:
         *_shared_port(data),
         *_changed_host_image(data),
         *check_rebuilds(data),
+        *check_fresh(data),
         *_control_apart(data),
         *_attached(data),
     ]
