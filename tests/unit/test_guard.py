@@ -17,7 +17,7 @@ from springtide.ports import (
     Throttled,
     Transient,
 )
-from springtide.providers.fake import Faults
+from springtide.providers.fake import FakeProvider, Faults
 from tests.unit.guard_world import (
     BROKEN,
     BUSY,
@@ -81,6 +81,14 @@ async def test_slow_calls_are_given_up_after_ten_minutes_whatever_their_number()
     with pytest.raises(Throttled, match=r"tried [4-6] times in"):
         await guarded(cloud).list("blue")
     assert now() <= LIMIT_S + 100
+
+
+@pytest.mark.parametrize("error", [BUSY, BROKEN])
+async def test_a_guard_with_less_patience_gives_up_earlier(error: Transient) -> None:
+    cloud = Cloud(befalls=[error] * TRIES)
+    with pytest.raises(type(error), match=r"tried [2-9] times"):
+        await Guard(FakeProvider(cloud), Random(0), limit_s=20).list("blue")
+    assert now() <= 20
 
 
 async def test_slow_broken_calls_are_given_up_after_ten_minutes_too() -> None:
