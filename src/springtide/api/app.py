@@ -22,6 +22,7 @@ from springtide.api.asked import (
     parse_options,
 )
 from springtide.api.peers import is_batch, peer_of
+from springtide.api.why import tell_why
 from springtide.daemon import Daemon
 from springtide.engine import Refused
 from springtide.model import Kind
@@ -56,6 +57,7 @@ def create_app(daemon: Daemon) -> Starlette:
         Route("/apply", change.apply, methods=["POST"]),
         Route("/maintenance", steering.show_maintenance),
         Route("/maintenance", steering.change_maintenance, methods=["POST"]),
+        Route("/why/{what}", tell_why),
         Route("/events", events),
         Route("/plan", plan),
         Route("/hook/prolog", prolog, methods=["POST"]),

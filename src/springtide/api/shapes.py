@@ -16,6 +16,7 @@ from springtide.ports import BatchNode, Instance
 from springtide.spec import Slurm
 from springtide.spec.fingerprint import fingerprint
 from springtide.spec.leaving import Changes
+from springtide.story import Story
 
 Json = dict[str, Any]
 
@@ -122,6 +123,17 @@ def answer(one: Answer) -> Json:
 
 def event(one: Event) -> Json:
     return asdict(one)
+
+
+def story(one: Story, problems: Sequence[str]) -> Json:
+    return {
+        "about": one.about,
+        "now": one.now,
+        "past": [{"at": at, "text": text} for at, text in one.past],
+        "next": one.next,
+        "do": one.do,
+        "problems": list(problems),
+    }
 
 
 def table() -> Json:

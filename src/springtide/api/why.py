@@ -12,13 +12,14 @@ from typing import TypeVar
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from springtide import decide, maintenance, story
+from springtide import boots, decide, maintenance, story
 from springtide.api import shapes
 from springtide.api.asked import daemon_of
 from springtide.daemon import Daemon
-from springtide.model import STARTS_NODES, Event, Hold, Node, Operation
+from springtide.holds import held_groups
+from springtide.model import Event, Node, Operation
 from springtide.ports import BatchNode, CloudError, Instance, Job, Unavailable
-from springtide.story import JobCase, NodeCase, Story
+from springtide.story import Held, JobCase, NodeCase, Story
 from springtide.story.telling import clock
 
 T = TypeVar("T")
@@ -31,13 +32,11 @@ RECENT = 200
 """Operations among which those for a job are looked for."""
 LAST = 5
 """Operations of a job whose events are told."""
-SAMPLE, SAMPLED = 3, 500
-"""Operations, and events of each, from which the usual time of a start is taken."""
 
 _JOB = re.compile(r"[0-9]{1,18}(?:_[0-9]{1,18})?")
 
 
-async def why(request: Request) -> Response:
+async def tell_why(request: Request) -> Response:
     daemon, what = daemon_of(request), request.path_params["what"]
     most = None if request.query_params.get("all") == "1" else story.MOST_TOLD
     asked = Asked(daemon)
@@ -91,31 +90,18 @@ class Asked:
         listed = await self.of(provider.list(self.daemon.spec.cluster), ())
         return [one for one in listed if one.node == node.name]
 
-    async def events(self, operations: Iterable[Operation], limit: int) -> list[Event]:
-        store = self.daemon.parts.record.store
-        found = [await store.events(operation=one.id, limit=limit) for one in operations]
-        return [event for events in found for event in events]
-
     async def usual_s(self, groups: Iterable[str]) -> float | None:
-        """How long nodes of these groups took to start of late."""
-        record, wanted = self.daemon.parts.record, frozenset(groups)
-        ours = {name for name, node in record.nodes.items() if node.group in wanted}
-        starts = [
-            one
-            for one in await record.store.operations(limit=RECENT)
-            if one.kind in STARTS_NODES and one.ended_at and not ours.isdisjoint(one.standing)
-        ]
-        events = await self.events(starts[:SAMPLE], SAMPLED)
-        return story.usual_start_s(event for event in events if event.node in ours)
+        """How long nodes of these groups took to start of late, of the slowest group."""
+        times = await self.daemon.parts.record.store.boot_times(boots.LOOKED_AT)
+        wanted = frozenset(groups)
+        known = [one.median_s for one in boots.summarize(times) if one.group in wanted]
+        return max(known, default=None)
 
-    async def holds(self) -> dict[str, Hold]:
-        """By group: its own, or that of its provider."""
-        kept, found = await self.daemon.parts.record.store.holds(), dict[str, Hold]()
-        for group in self.daemon.spec.groups:
-            provider = self.daemon.spec.provider_of(group).kind
-            if hold := kept.get(f"group:{group}") or kept.get(f"provider:{provider}"):
-                found[group] = hold
-        return found
+    async def held(self) -> dict[str, Held]:
+        """Groups of which no node is launched."""
+        record = self.daemon.parts.record
+        found = held_groups(self.daemon.spec, await record.store.holds(), record.now())
+        return {group: Held(why, until) for group, (why, until) in found.items()}
 
 
 # --- a node ------------------------------------------------------------------------------------
@@ -141,7 +127,7 @@ async def _node(asked: Asked, name: str, most: int | None) -> Story:
         silent=silent,
         jobs=[job for job in jobs if name in decide.job_nodes(job)],
         instances=await asked.instances(node) if node else (),
-        hold=(await asked.holds()).get(daemon.spec.node_group[name]),
+        held=(await asked.held()).get(daemon.spec.node_group[name]),
         rests=await _rests(daemon),
         closed=asked.closed,
         always_up=name in parts.wanted.always_up,
@@ -182,8 +168,8 @@ async def _job(asked: Asked, id: str, most: int | None) -> Story:
         nodes=record.of(names),
         shared=shared,
         operations=operations,
-        events=await _events(asked, operations, id, names),
-        holds=await asked.holds(),
+        events=await _events(daemon, operations, id, names),
+        held=await asked.held(),
         groups=groups,
         silent="; ".join(asked.problems),
         closed=asked.closed,
@@ -221,12 +207,12 @@ def _groups(daemon: Daemon, job: Job | None, names: Iterable[str]) -> list[str]:
 
 
 async def _events(
-    asked: Asked, operations: Sequence[Operation], id: str, has: Sequence[str]
+    daemon: Daemon, operations: Sequence[Operation], id: str, has: Sequence[str]
 ) -> list[Event]:
     """Of the operations for it, what happened to its nodes."""
     found = []
     for one in operations:
         names = frozenset(story.nodes_asked(one, id)[0] if story.is_for(one, id) else has)
-        events = await asked.events([one], MOST_EVENTS)
+        events = await daemon.parts.record.store.events(operation=one.id, limit=MOST_EVENTS)
         found += [event for event in events if event.node is None or event.node in names]
     return found

@@ -28,6 +28,7 @@ from springtide.cli.status import status
 from springtide.cli.stop import start, stop
 from springtide.cli.text import Command
 from springtide.cli.update import update
+from springtide.cli.why import why
 
 app = typer.Typer(
     name="tide",
@@ -75,7 +76,7 @@ def demo(
 
 
 for command in (
-    *(status, nodes, operations, events, plan, resume, suspend, drain, undrain),
+    *(status, nodes, operations, events, why, plan, resume, suspend, drain, undrain),
     *(apply, resize, rebuild, update, stop, start, kill, maintenance),
     *(check, deploy, attach, destroy, daemon, demo),
 ):

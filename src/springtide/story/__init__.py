@@ -4,10 +4,9 @@ Pure. The API gathers what is known into a case and has its story told; whoever 
 something uses the short form, so that all say the same.
 """
 
-from springtide.story.case import Due, JobCase, NodeCase
+from springtide.story.case import Due, Held, JobCase, NodeCase
 from springtide.story.job import is_for, job_story, nodes_asked
 from springtide.story.node import node_story
-from springtide.story.past import usual_start_s
 from springtide.story.telling import MOST_TOLD, SHORT, Story, in_short, not_yet_told, setback
 from springtide.story.underway import holder
 
@@ -15,6 +14,7 @@ __all__ = [
     "MOST_TOLD",
     "SHORT",
     "Due",
+    "Held",
     "JobCase",
     "NodeCase",
     "Story",
@@ -26,5 +26,4 @@ __all__ = [
     "nodes_asked",
     "not_yet_told",
     "setback",
-    "usual_start_s",
 ]

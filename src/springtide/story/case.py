@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from springtide.model import Event, Hold, Node, NodeState, Operation
+from springtide.model import Event, Node, NodeState, Operation
 from springtide.ports import ITSELF, OURS, BatchNode, Instance, Job
 from springtide.spec import Timing
 
@@ -30,10 +30,17 @@ REPAIRS: Mapping[str, str] = {
     "delete its other instances": "Springtide deletes its other instances",
     "resume": "Springtide starts it",
     "suspend": "Springtide deletes its instance",
-    "repair": "Springtide gives its jobs back to the queue and deletes its instance; "
-    "it starts afresh when a job needs it",
+    "repair": "Springtide removes it and gives its jobs back to the queue",
 }
 """What the reconciler does, in plain words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A group of which no node is launched for a while."""
+
+    why: str
+    until: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +62,8 @@ class NodeCase:
     """Those on it."""
     instances: Sequence[Instance] = ()
     due: Due | None = None
-    hold: Hold | None = None
-    """Of its group, or of its provider."""
+    held: Held | None = None
+    """Its group."""
     rests: str = ""
     """Why the reconciler does nothing, such as `maintenance since …`."""
     closed: str = ""
@@ -100,7 +107,7 @@ class JobCase:
     """Those that were for it or are at its nodes, oldest first."""
     events: Sequence[Event] = ()
     """Of those operations, about its nodes."""
-    holds: Mapping[str, Hold] = field(default_factory=dict)
+    held: Mapping[str, Held] = field(default_factory=dict)
     """By group."""
     groups: Sequence[str] = ()
     """Those of its partitions."""

@@ -108,8 +108,9 @@ def _pending(case: JobCase, job: Job, now: float) -> Told:
     stands = _setback(case, job) or f"job {case.id} waits: {wait.now}"
     if case.closed:
         return Told(f"{stands}; nothing is started: {case.closed}", "nothing until then")
-    holds = [held(hold, group, now) for group, hold in case.holds.items() if group in case.groups]
-    free = [group for group in case.groups if group not in case.holds]
+    ours = {group: hold for group, hold in case.held.items() if group in case.groups}
+    holds = [held(group, hold.why, hold.until, now) for group, hold in ours.items()]
+    free = [group for group in case.groups if group not in ours]
     if not holds:
         return Told(stands, wait.next, wait.do)
     elsewhere = f"; Slurm may start it on {', '.join(free)}" if free else ""
@@ -123,7 +124,8 @@ def _in_plain_words(job: Job) -> Told:
     if known is None:
         said = job.reason or "Slurm has not said why yet"
         return Told(said, "Slurm starts it when that has changed", f"`scontrol show job {job.id}`")
-    return Told(f"{known.now} (Slurm: {job.reason})", known.next, known.do.replace("JOB", job.id))
+    slurms = f" (Slurm: {job.reason})" if job.reason else ""
+    return Told(f"{known.now}{slurms}", known.next, known.do.replace("JOB", job.id))
 
 
 def _setback(case: JobCase, job: Job) -> str:

@@ -3,23 +3,15 @@
 Each situation is a function that tells how it stands, what comes next and what can be done.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
-from springtide.model import Cause, NodeState
+from springtide.model import NodeState
 from springtide.ports import OURS, InstanceState, Power
 from springtide.story.case import REPAIRS, NodeCase
 from springtide.story.past import told
 from springtide.story.telling import MOST_TOLD, Story, Told, by, held, lasting, sentence, since
 from springtide.story.underway import in_operation, jobs, state
-
-REMEDIES: Mapping[Cause, str] = {
-    Cause.CAPACITY: "wait, or give the group further zones or flavors in the cluster file",
-    Cause.QUOTA: "have the account's quota raised",
-    Cause.DENIED: "mend the credentials that Springtide has for the provider",
-    Cause.BOOTS: "find out why its nodes do not come up: `tide events`",
-}
-"""What people can do about a hold."""
 
 
 def node_story(now: float, case: NodeCase, most: int | None = MOST_TOLD) -> Story:
@@ -47,7 +39,7 @@ def _situation(case: NodeCase) -> Callable[[NodeCase, float], Told]:
 def _off_situation(case: NodeCase) -> Callable[[NodeCase, float], Told]:
     if case.person:
         return _off_and_drained
-    if case.hold is not None:
+    if case.held is not None:
         return _off_and_held
     power = case.seen.power if case.seen else None
     if power is Power.GOING_UP:
@@ -84,8 +76,8 @@ def _with_repair(case: NodeCase, tale: Told, now: float) -> Told:
     repair = REPAIRS.get(due.repair, f"Springtide will {due.repair}") if due else ""
     if due is None or not repair:
         return tale
-    when = "" if due.repair == "tell people" or due.at is None else f" {by(due.at, now)}"
-    then = f"{repair}{when}, because {due.why}"
+    when = "" if due.repair == "tell people" or due.at is None else f"{by(due.at, now)} "
+    then = f"{when}{repair}, because {due.why}"
     if case.rests and due.repair != "tell people":
         then = f"nothing for now: the reconciler rests, {case.rests}; after that {then}"
     return replace(tale, next=sentence(then))
@@ -121,12 +113,17 @@ def _closed(case: NodeCase, now: float) -> Told:
 
 
 def _off(case: NodeCase, now: float) -> Told:
-    last = f"; its last start failed: {case.node.reason}" if case.node and case.node.reason else ""
+    listed = ", ".join(f"{one.id}, {one.state}" for one in case.instances)
+    has = f", but its provider lists an instance ({listed})" if listed else " and has no instance"
     return Told(
-        f"{case.name} is off and has no instance{last}",
+        f"{case.name} is off{has}{_failure(case)}",
         "Slurm starts it when a job needs it",
         f"`tide resume {case.name}` starts it by hand",
     )
+
+
+def _failure(case: NodeCase) -> str:
+    return f"; its last start failed: {case.node.reason}" if case.node and case.node.reason else ""
 
 
 def _off_though_always_up(case: NodeCase, now: float) -> Told:
@@ -142,12 +139,13 @@ def _off_and_drained(case: NodeCase, now: float) -> Told:
 
 
 def _off_and_held(case: NodeCase, now: float) -> Told:
-    assert case.hold is not None
+    assert case.held is not None
     assert case.node is not None
+    group = case.node.group
     return Told(
-        f"{case.name} is off, and Springtide starts no node of group {case.node.group} now",
-        held(case.hold, case.node.group, now),
-        REMEDIES[case.hold.cause],
+        f"{case.name} is off, and no node of group {group} is started now{_failure(case)}",
+        held(group, case.held.why, case.held.until, now),
+        f"when the cause is gone, `tide holds --lift {group}` has it tried at once",
     )
 
 
@@ -216,11 +214,12 @@ def _leaving(case: NodeCase, now: float) -> Told:
 
 def _silent(case: NodeCase, now: float) -> Told:
     """In our record it serves, but it does not."""
-    dead = ", ".join(f"its instance is {one.state}" for one in case.instances)
+    heard = case.seen is not None and case.seen.registered
     said = f": {_reason(case)}" if _reason(case) else ""
+    trouble = "Slurm has not missed it yet" if heard else f"Slurm does not hear from it{said}"
+    has = ", ".join(f"its instance is {one.state}" for one in case.instances)
     return Told(
-        f"{case.name} should be in service, but Slurm does not hear from it{said}"
-        + (f"; {dead}" if dead else "; it has no instance"),
+        f"{case.name} should be in service, but {has or 'it has no instance'}, and {trouble}",
         "Springtide repairs it when this has lasted for "
         f"{lasting(case.timing.grace)} (timing.grace)",
         f"`tide kill {case.name}` gives its jobs back and removes it at once",

@@ -7,7 +7,6 @@ started. Chapters that are alike are one line.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from springtide.model import STARTS_NODES, Event, Operation
 from springtide.nodeset import fold
@@ -173,9 +172,3 @@ def _order(operation: Operation | None, chapter: Chapter) -> str:
     if operation.asked_by == "batch" and chapter.node:
         return orderer(operation)
     return named(operation)
-
-
-def usual_start_s(events: Iterable[Event]) -> float | None:
-    """How long nodes took to start as a rule, as far as these events tell."""
-    times = [one.took_s for one in chapters(events) if one.what == STARTED]
-    return median(times) if times else None

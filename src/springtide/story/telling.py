@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from springtide.model import Hold, Operation
+from springtide.model import Operation
 from springtide.nodeset import fold
 
 MOST_TOLD = 15
@@ -121,10 +121,6 @@ def named(operation: Operation) -> str:
     return f"operation {operation.id} ({operation.kind} by {orderer(operation)})"
 
 
-def held(hold: Hold, group: str, now: float) -> str:
-    """A group of which no node is started for a while."""
-    what = {"group": f"group {group}", "provider": "its provider"}
-    who = what.get(hold.key.partition(":")[0], hold.key)
-    if hold.until <= now:
-        return f"{who} is held: {hold.reason}; one node is tried when a job needs it"
-    return f"{who} is held until {clock(hold.until, now)}: {hold.reason}; then one node is tried"
+def held(group: str, why: str, until: float, now: float) -> str:
+    """That no node of a group is launched for a while."""
+    return f"group {group} is held until {clock(until, now)}: {why}; then one node is tried"

@@ -36,7 +36,9 @@ def in_operation(case: NodeCase, now: float) -> Told:
     if case.state in STARTING:
         return Told(state(case, now), _arrival(case, now), see)
     why = f", because {operation.reason}" if operation.asked_by == "reconcile" else ""
-    return Told(f"{state(case, now)}, by {named(operation)}{why}", _steps(case, operation), see)
+    on = f"; {jobs(case)} still on it" if case.jobs else ""
+    stands = f"{state(case, now)}, by {named(operation)}{why}{on}"
+    return Told(stands, _steps(case, operation), see)
 
 
 def _arrival(case: NodeCase, now: float) -> str:
@@ -84,8 +86,7 @@ def state(case: NodeCase, now: float) -> str:
         case NodeState.READY:
             return f"{name} is in service {at}"
         case NodeState.DRAINING:
-            on = f"; {jobs(case)} still on it" if case.jobs else ""
-            return f"{name} takes no new jobs {at}{on}"
+            return f"{name} takes no new jobs {at}"
         case NodeState.DELETING:
             return f"{name} is going: its instance is being deleted {at}"
         case NodeState.FAILED:

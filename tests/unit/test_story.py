@@ -1,0 +1,678 @@
+"""The stories of nodes and jobs: one case for each situation, and how the past is told."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from springtide import decide
+from springtide.model import Event, Kind, Node, NodeState, Operation, OperationState
+from springtide.ports import OURS, BatchNode, Instance, InstanceState, Job, Power
+from springtide.spec import Timing
+from springtide.story import (
+    SHORT,
+    Due,
+    Held,
+    JobCase,
+    NodeCase,
+    Story,
+    holder,
+    in_short,
+    is_for,
+    job_story,
+    node_story,
+    nodes_asked,
+    not_yet_told,
+    setback,
+)
+from springtide.story.case import REPAIRS
+from springtide.triage import Repair
+
+NOON = 1735732800.0  # 2025-01-01 12:00:00 UTC
+FULL = "the provider is full: no large in zone-a"
+HELD = Held("no capacity for large in zone-a", NOON + 2040)
+
+
+def node(state: NodeState, **fields: object) -> Node:
+    known = {"instance": "i-1"} if state not in (NodeState.OFF, NodeState.REQUESTED) else {}
+    record = Node("c3", "big", state, generation=1, changed_at=NOON - 30)
+    return replace(record, **known, **fields)  # type: ignore[arg-type]
+
+
+def seen(power: Power, state: str = "IDLE", **fields: object) -> BatchNode:
+    flags = {Power.DOWN: "POWERED_DOWN", Power.GOING_UP: "POWERING_UP"}.get(power, "CLOUD")
+    shown = BatchNode("c3", state, frozenset({flags}), power, registered=power is Power.UP)
+    return replace(shown, **fields)  # type: ignore[arg-type]
+
+
+def instance(state: InstanceState) -> Instance:
+    return Instance("i-1", "blue", "c3", 1, state)
+
+
+def operation(kind: Kind = Kind.RESUME, **fields: object) -> Operation:
+    jobs = "resume by the batch system, for jobs 17"
+    made = Operation(5, kind, ("c3",), OperationState.RUNNING, asked_by="batch", reason=jobs)
+    made = replace(made, created_at=NOON - 40, started_at=NOON - 40)
+    return replace(made, **fields)  # type: ignore[arg-type]
+
+
+def event(what: str, ago_s: float, node: str | None = "c3", detail: str = "") -> Event:
+    return Event(NOON - ago_s, what, node, 5, detail)
+
+
+DOWN, GOING_UP, UP = seen(Power.DOWN), seen(Power.GOING_UP), seen(Power.UP)
+BY_ALICE: dict[str, Any] = {"drained": True, "owner": "alice", "reason": "bad fan"}
+JOB = Job("17", "RUNNING", nodes="c3")
+REQUESTED = [event("node requested", 40)]
+OFF, READY, JOINING = node(NodeState.OFF), node(NodeState.READY), node(NodeState.JOINING)
+REBUILD = operation(Kind.REBUILD, asked_by="alice", reason="", next_step=1)
+UNDRAIN = "`tide undrain c3` gives it back to service; what others drained needs --force"
+SEE = "`tide operations 5` shows how far it is; --cancel ends it"
+
+NODES: dict[str, tuple[NodeCase, str, str, str]] = {
+    "off": (
+        NodeCase("c3", OFF, seen=DOWN),
+        "c3 is off and has no instance; Slurm shows IDLE+POWERED_DOWN.",
+        "Slurm starts it when a job needs it.",
+        "`tide resume c3` starts it by hand",
+    ),
+    "off after a failure": (
+        NodeCase("c3", node(NodeState.OFF, reason=FULL), seen=DOWN),
+        f"c3 is off and has no instance; its last start failed: {FULL}; "
+        "Slurm shows IDLE+POWERED_DOWN.",
+        "Slurm starts it when a job needs it.",
+        "`tide resume c3` starts it by hand",
+    ),
+    "off, though always up": (
+        NodeCase("c3", OFF, seen=DOWN, always_up=True),
+        "c3 is off and has no instance, though the cluster file wants it always up; "
+        "Slurm shows IDLE+POWERED_DOWN.",
+        "Slurm starts it when a job needs it.",
+        "`tide resume c3` or `tide deploy` starts it",
+    ),
+    "off and drained by a person": (
+        NodeCase("c3", OFF, seen=seen(Power.DOWN, **BY_ALICE), held=HELD),
+        "c3 is off, and alice drained it; Slurm shows IDLE+POWERED_DOWN.",
+        "nothing: alice drained it (bad fan); `tide undrain c3` ends that.",
+        UNDRAIN,
+    ),
+    "off and held": (
+        NodeCase("c3", OFF, seen=seen(Power.DOWN, drained=True, owner=OURS), held=HELD),
+        "c3 is off, and no node of group big is started now; Slurm shows IDLE+POWERED_DOWN.",
+        "group big is held until 12:34:00 UTC: no capacity for large in zone-a; "
+        "then one node is tried.",
+        "when the cause is gone, `tide holds --lift big` has it tried at once",
+    ),
+    "off and wanted": (
+        NodeCase("c3", OFF, seen=GOING_UP, jobs=[JOB]),
+        "c3 is off, and Slurm has asked for it for job 17; Slurm shows IDLE+POWERING_UP.",
+        "Springtide starts it within seconds.",
+        "if nothing happens, `tide check` finds out whether Slurm's programs run",
+    ),
+    "off, and Slurm waits on": (
+        NodeCase("c3", OFF, seen=seen(Power.GOING_DOWN), timing=Timing(stop=300)),
+        "c3 is off; Slurm still counts it as powering down; Slurm shows IDLE+CLOUD.",
+        "Slurm counts it as off at the latest 5 min (timing.stop) after it began with that; "
+        "then a job can have it.",
+        "",
+    ),
+    "an orphan that is due": (
+        NodeCase(
+            "c3",
+            OFF,
+            seen=DOWN,
+            instances=[instance(InstanceState.RUNNING)],
+            due=Due("it is off, but has an instance", "suspend", NOON + 40),
+        ),
+        "c3 is off, but its provider lists an instance (i-1, running); "
+        "Slurm shows IDLE+POWERED_DOWN.",
+        "at 12:00:40 UTC (in 40 s) Springtide deletes its instance, because it is off, "
+        "but has an instance.",
+        "`tide resume c3` starts it by hand",
+    ),
+    "due, but the reconciler rests": (
+        NodeCase(
+            "c3",
+            OFF,
+            seen=DOWN,
+            due=Due("it is off, but has an instance", "suspend", NOON - 1),
+            rests="maintenance since 11:00:00 UTC by bob (new switch)",
+        ),
+        "c3 is off and has no instance; Slurm shows IDLE+POWERED_DOWN.",
+        "nothing for now: the reconciler rests, maintenance since 11:00:00 UTC by bob (new "
+        "switch); after that at any moment Springtide deletes its instance, because it is off, "
+        "but has an instance.",
+        "`tide resume c3` starts it by hand",
+    ),
+    "the batch system is away": (
+        NodeCase("c3", READY, silent="no answer"),
+        "c3 is in service, since 11:59:30 UTC (30 s ago); Slurm does not answer, so this is our "
+        "record alone.",
+        "Slurm gives it up when it has been idle for 10 min (timing.idle).",
+        "",
+    ),
+    "the cluster is stopped": (
+        NodeCase("c3", OFF, closed="the cluster is stopped; run `tide start`"),
+        "c3 is off; nothing is started: the cluster is stopped; run `tide start`.",
+        "nothing until then.",
+        "",
+    ),
+    "a machine that is not ours": (
+        NodeCase("c3", None, seen=UP),
+        "c3 is a machine that Springtide neither makes nor removes; Slurm shows IDLE+CLOUD.",
+        "nothing by Springtide: its provider is 'none'.",
+        "`scontrol show node c3` tells what Slurm knows of it",
+    ),
+    "asked of the provider": (
+        NodeCase("c3", node(NodeState.REQUESTED), REQUESTED, operation=operation(), seen=GOING_UP),
+        "c3 starts: its instance is asked of the provider since 11:59:30 UTC (30 s ago); "
+        "Slurm shows IDLE+POWERING_UP.",
+        "operation 5 (resume by Slurm for job 17) goes on until it is in service.",
+        SEE,
+    ),
+    "booting": (
+        NodeCase("c3", JOINING, REQUESTED, operation=operation(), seen=GOING_UP, usual_s=60),
+        "c3 boots: Slurm waits for its slurmd to report since 11:59:30 UTC (30 s ago); "
+        "Slurm shows IDLE+POWERING_UP.",
+        "it is in service at 12:00:20 UTC (in 20 s): a start takes 60 s as a rule; "
+        "if not by 12:09:30 UTC (timing.start), it is removed and its job waits again.",
+        SEE,
+    ),
+    "booting for longer than usual": (
+        NodeCase("c3", JOINING, REQUESTED, operation=operation(), seen=GOING_UP, usual_s=10),
+        "c3 boots: Slurm waits for its slurmd to report since 11:59:30 UTC (30 s ago); "
+        "Slurm shows IDLE+POWERING_UP.",
+        "it is in service soon, though late: a start takes 10 s as a rule; "
+        "if not by 12:09:30 UTC (timing.start), it is removed and its job waits again.",
+        SEE,
+    ),
+    "an operation waits for it": (
+        NodeCase("c3", READY, seen=UP, operation=replace(REBUILD, started_at=None)),
+        "c3 is in service since 11:59:30 UTC (30 s ago); operation 5 (rebuild by alice) waits for "
+        "it; Slurm shows IDLE+CLOUD.",
+        "operation 5 (rebuild by alice) begins with it when operations before it are done with it.",
+        SEE,
+    ),
+    "its start failed and is cleaned up": (
+        NodeCase(
+            "c3", node(NodeState.FAILED), seen=GOING_UP, operation=operation(fallen={"c3": FULL})
+        ),
+        f"c3 could not start: {FULL}; Slurm shows IDLE+POWERING_UP.",
+        "operation 5 (resume by Slurm for job 17) removes what it left; then it may be started "
+        "again.",
+        SEE,
+    ),
+    "rebuilt": (
+        NodeCase("c3", node(NodeState.DRAINING), seen=UP, operation=REBUILD, jobs=[JOB]),
+        "c3 takes no new jobs since 11:59:30 UTC (30 s ago), by operation 5 (rebuild by alice); "
+        "job 17 still on it; Slurm shows IDLE+CLOUD.",
+        "delete instances, then create instances, refresh inventory, write hosts, wait "
+        "registered, undrain.",
+        SEE,
+    ),
+    "repaired": (
+        NodeCase(
+            "c3",
+            node(NodeState.DELETING),
+            seen=DOWN,
+            operation=operation(
+                Kind.REPAIR, asked_by="reconcile", reason="c3: its instance died", next_step=1
+            ),
+        ),
+        "c3 is going: its instance is being deleted since 11:59:30 UTC (30 s ago), by operation 5 "
+        "(repair by Springtide itself), because c3: its instance died; "
+        "Slurm shows IDLE+POWERED_DOWN.",
+        "it is off when its provider lists its instance no more.",
+        SEE,
+    ),
+    "suspended": (
+        NodeCase(
+            "c3", node(NodeState.DELETING), seen=DOWN, operation=operation(Kind.SUSPEND, reason="")
+        ),
+        "c3 is going: its instance is being deleted since 11:59:30 UTC (30 s ago), by operation 5 "
+        "(suspend by Slurm); Slurm shows IDLE+POWERED_DOWN.",
+        "it is off when its provider lists its instance no more.",
+        SEE,
+    ),
+    "the operation is at its end": (
+        NodeCase("c3", READY, seen=UP, operation=operation(next_step=3)),
+        "c3 is in service since 11:59:30 UTC (30 s ago), by operation 5 (resume by Slurm for job "
+        "17); Slurm shows IDLE+CLOUD.",
+        "operation 5 (resume by Slurm for job 17) cleans up and ends.",
+        SEE,
+    ),
+    "left by its operation": (
+        NodeCase("c3", node(NodeState.FAILED, reason=FULL), seen=DOWN),
+        f"c3 could not start: {FULL}; no operation is at it; Slurm shows IDLE+POWERED_DOWN.",
+        "Springtide removes what is left of it, and it may be started again.",
+        "`tide events c3` tells more",
+    ),
+    "idle": (
+        NodeCase("c3", READY, seen=UP, instances=[instance(InstanceState.RUNNING)]),
+        "c3 is in service and idle, since 11:59:30 UTC (30 s ago); Slurm shows IDLE+CLOUD.",
+        "Slurm gives it up when it has been idle for 10 min (timing.idle).",
+        "",
+    ),
+    "always up": (
+        NodeCase("c3", READY, seen=UP, always_up=True),
+        "c3 is in service and idle, since 11:59:30 UTC (30 s ago); Slurm shows IDLE+CLOUD.",
+        "nothing: it is one of the nodes that are always up.",
+        "",
+    ),
+    "busy": (
+        NodeCase("c3", READY, seen=seen(Power.UP, "MIXED", busy=True), jobs=[JOB]),
+        "c3 is in service and has job 17, since 11:59:30 UTC (30 s ago); Slurm shows MIXED+CLOUD.",
+        "when its jobs have ended and none comes for 10 min (timing.idle), Slurm gives it up.",
+        "",
+    ),
+    "drained by a person": (
+        NodeCase("c3", READY, seen=seen(Power.UP, busy=True, **BY_ALICE), jobs=[JOB]),
+        "c3 is up but takes no new jobs: alice drained it; job 17 may run to the end; "
+        "Slurm shows IDLE+CLOUD.",
+        "nothing: alice drained it (bad fan); `tide undrain c3` ends that.",
+        UNDRAIN,
+    ),
+    "drained by Slurm": (
+        NodeCase(
+            "c3",
+            READY,
+            seen=seen(Power.UP, drained=True, owner="slurm", reason="Low RealMemory"),
+            due=Due("Slurm drained it for a fault", "repair", NOON + 60),
+        ),
+        "c3 is up but takes no new jobs: Slurm itself drained it: Low RealMemory; "
+        "Slurm shows IDLE+CLOUD.",
+        "at 12:01:00 UTC (in 60 s) Springtide removes it and gives its jobs back to the queue, "
+        "because Slurm drained it for a fault.",
+        "if it is fit after all, `tide undrain c3 --force`",
+    ),
+    "drained by us and forgotten": (
+        NodeCase("c3", READY, seen=seen(Power.UP, drained=True, owner=OURS, reason="rebuild")),
+        "c3 is in service and idle but takes no new jobs, by Springtide (rebuild), since 11:59:30 "
+        "UTC (30 s ago); Slurm shows IDLE+CLOUD.",
+        "Slurm gives it up when it has been idle for 10 min (timing.idle).",
+        "",
+    ),
+    "let go": (
+        NodeCase("c3", READY, seen=DOWN),
+        "Slurm has let go of c3; Slurm shows IDLE+POWERED_DOWN.",
+        "its instance is deleted, and then it is off.",
+        "",
+    ),
+    "silent": (
+        NodeCase(
+            "c3", READY, seen=seen(Power.UP, "DOWN", registered=False, reason="Not responding")
+        ),
+        "c3 should be in service, but it has no instance, and Slurm does not hear from it: "
+        "Not responding; Slurm shows DOWN+CLOUD.",
+        "Springtide repairs it when this has lasted for 60 s (timing.grace).",
+        "`tide kill c3` gives its jobs back and removes it at once",
+    ),
+    "dead": (
+        NodeCase("c3", READY, seen=UP, instances=[instance(InstanceState.BROKEN)]),
+        "c3 should be in service, but its instance is broken, and Slurm has not missed it yet; "
+        "Slurm shows IDLE+CLOUD.",
+        "Springtide repairs it when this has lasted for 60 s (timing.grace).",
+        "`tide kill c3` gives its jobs back and removes it at once",
+    ),
+}
+
+
+@pytest.mark.accepts("X5")
+@pytest.mark.parametrize("case", NODES)
+def test_a_node_tells_how_it_stands_what_comes_next_and_what_to_do(case: str) -> None:
+    facts, now, then, do = NODES[case]
+    story = node_story(NOON, facts)
+    assert (story.now, story.next, story.do) == (now, then, do)
+    assert story.about == "node c3"
+
+
+def test_every_repair_has_words() -> None:
+    assert {repair.value for repair in Repair} == set(REPAIRS)
+
+
+def test_what_a_person_has_to_look_at_is_told_without_a_time() -> None:
+    due = Due("the batch system does not know it; `tide deploy` tells it", "tell people", NOON)
+    story = node_story(NOON, NodeCase("c3", OFF, due=due, rests="maintenance"))
+    assert story.next == (
+        "nothing by itself: a person has to look, because the batch system does not know it; "
+        "`tide deploy` tells it."
+    )
+    assert story.now == "c3 is off and has no instance; Slurm does not know it."
+
+
+def test_the_operation_that_has_a_node_goes_before_one_that_waits_for_it() -> None:
+    waits = replace(REBUILD, id=4, started_at=None)
+    assert holder([waits, operation()], READY) == operation()
+    assert holder([waits], READY) == waits
+    assert holder([], READY) is None
+    fell = operation(fallen={"c3": FULL})
+    assert holder([fell], OFF) is None
+    assert holder([fell], node(NodeState.DELETING)) == fell
+    assert holder([replace(REBUILD, nodes=("c3", "c4"), done=("c3",))], READY) is None
+
+
+# --- the past ------------------------------------------------------------------------------------
+
+
+def past(events: Sequence[Event], most: int | None = 15) -> list[str]:
+    known = {5: operation()}
+    story = node_story(NOON, NodeCase("c3", OFF, events, known, seen=DOWN), most)
+    return [text for _, text in story.past]
+
+
+START = [
+    event("node requested", 40, detail="generation 1"),
+    event("instance created", 39, detail="i-1 at 10.0.0.1, large, image base"),
+    event("address told", 38),
+]
+
+
+def test_a_start_that_is_over_is_one_line() -> None:
+    assert past([*START, event("node registered", 28)]) == [
+        "started by Slurm for job 17; in service after 12 s"
+    ]
+
+
+def test_a_start_under_way_is_told_step_by_step() -> None:
+    assert past(START) == [
+        "start ordered by Slurm for job 17",
+        "instance made",
+        "booting; Slurm waits for slurmd to report",
+    ]
+
+
+def test_a_start_that_failed_says_why_and_what_was_done() -> None:
+    events = [
+        *START,
+        event("node failed", 30, detail=FULL),
+        event("node given back", 29, detail=FULL),
+        event("instance deleting", 28),
+        event("instance gone", 27),
+    ]
+    assert past(events) == [
+        f"could not start: {FULL}",
+        "given back to Slurm: no job waits for it any longer",
+        "what was left of it removed",
+    ]
+
+
+def test_a_start_that_was_given_up_shows_how_far_it_came() -> None:
+    assert past([*START, event("instance deleting", 20)])[-2:] == [
+        "booting; Slurm waits for slurmd to report",
+        "deletion of its instance ordered by Slurm for job 17",
+    ]
+
+
+def test_people_are_named_and_unknown_events_are_shown_as_they_are() -> None:
+    events = [
+        Event(NOON - 9, "drain asked", "c3", None, "alice: bad fan"),
+        Event(NOON - 8, "undrain asked", "c3", None, "by alice"),
+        Event(NOON - 7, "tide turned", "c3", None, "at 3 {o'clock}"),
+        Event(NOON - 6, "tide turned", "c3", 77),
+        event("resume failed", 5, detail="it did not register within ResumeTimeout {x}"),
+    ]
+    assert past(events) == [
+        "drained by alice: bad fan",
+        "undrained by alice",
+        "tide turned: at 3 {o'clock}",
+        "tide turned",
+        "Slurm waited no longer: it did not register within ResumeTimeout {x}",
+    ]
+
+
+def test_only_the_newest_lines_are_told_unless_all_are_wanted() -> None:
+    events = [Event(NOON - 100 + n, "drain asked", "c3", None, f"alice: {n}") for n in range(40)]
+    assert past(events)[0] == "drained by alice: 25"
+    assert len(past(events)) == 15
+    assert len(past(events, most=None)) == 40
+
+
+def test_the_boot_of_forty_nodes_is_one_line() -> None:
+    names = [f"c{n}" for n in range(40)]
+    steps = ("node requested", "instance created", "address told", "node registered")
+    events = [
+        event(what, 40 - 4 * step, name, f"{name} {step}")
+        for step, what in enumerate(steps)
+        for name in names
+    ]
+    wide = operation(nodes=tuple(names))
+    case = JobCase("17", Job("17", "RUNNING", nodes="c[0-39]"), operations=[wide], events=events)
+    assert job_story(NOON, case).past == (
+        (NOON - 40, "c[0-39]: started by Slurm for job 17; in service after 12 s"),
+    )
+
+
+# --- jobs ----------------------------------------------------------------------------------------
+
+
+def pending(reason: str) -> Job:
+    return Job("17", "PENDING", partition="main", node_count=2, reason=reason)
+
+
+CONFIGURING = Job("17", "CONFIGURING", nodes="c[3-4]", node_count=2)
+NEIGHBOUR = replace(READY, name="c4")
+FELL = operation(
+    state=OperationState.PARTLY, nodes=("c3", "c4"), fallen={"c3": FULL}, ended_at=NOON
+)
+LATE = "nodes that are not by 12:09:20 UTC (timing.start) are removed, and it waits again."
+BEGIN = "Slurm starts it when that time has come; after a requeue within two minutes."
+NOW = "`scontrol update jobid=17 starttime=now` starts it at once"
+
+JOBS: dict[str, tuple[JobCase, str, str, str]] = {
+    "before others": (
+        JobCase("17", pending("Priority")),
+        "job 17 waits: jobs with a higher priority come before it (Slurm: Priority).",
+        "Slurm starts it when its turn comes and nodes are free.",
+        "`sprio -j 17` tells of its priority",
+    ),
+    "nodes in use": (
+        JobCase("17", pending("Resources"), groups=["big"]),
+        "job 17 waits: the nodes that it needs are in use, or not there yet (Slurm: Resources).",
+        "Slurm starts it when nodes are free, or can be started.",
+        "",
+    ),
+    "a node that is not available": (
+        JobCase("17", pending("ReqNodeNotAvail, UnavailableNodes:c3")),
+        "job 17 waits: a node that it asks for by name or feature is down, drained or reserved "
+        "(Slurm: ReqNodeNotAvail, UnavailableNodes:c3).",
+        "Slurm starts it when that node takes jobs again.",
+        "`sinfo -R` says why; or submit it without that node",
+    ),
+    "not allowed": (
+        JobCase("17", pending("PartitionConfig")),
+        "job 17 waits: it asks for what its partition does not allow (Slurm: PartitionConfig).",
+        "never, unless the job or the limit is changed.",
+        "`scontrol show partition`",
+    ),
+    "a reason that is new": (
+        JobCase("17", pending("WaitingForGodot")),
+        "job 17 waits: WaitingForGodot.",
+        "Slurm starts it when that has changed.",
+        "`scontrol show job 17`",
+    ),
+    "just submitted": (
+        JobCase("17", pending("")),
+        "job 17 waits: Slurm has not looked at it yet.",
+        "Slurm looks at it within seconds.",
+        "",
+    ),
+    "its group is held": (
+        JobCase("17", pending("Resources"), held={"big": HELD, "other": HELD}, groups=["big"]),
+        "job 17 waits: the nodes that it needs are in use, or not there yet (Slurm: Resources).",
+        "group big is held until 12:34:00 UTC: no capacity for large in zone-a; "
+        "then one node is tried.",
+        "",
+    ),
+    "one of its groups is held": (
+        JobCase("17", pending("Resources"), held={"big": HELD}, groups=["big", "small"]),
+        "job 17 waits: the nodes that it needs are in use, or not there yet (Slurm: Resources).",
+        "group big is held until 12:34:00 UTC: no capacity for large in zone-a; "
+        "then one node is tried; Slurm may start it on small.",
+        "",
+    ),
+    "its node could not start": (
+        JobCase("17", pending("BeginTime"), [OFF, NEIGHBOUR], operations=[FELL]),
+        f"c3 could not start, so the job waits again: {FULL} (Slurm: BeginTime).",
+        BEGIN,
+        NOW,
+    ),
+    "a node of its or of another job could not start": (
+        JobCase("17", pending("BeginTime"), [OFF, NEIGHBOUR], shared=True, operations=[FELL]),
+        "job 17 waits; of nodes that were asked for, for it and other jobs, c3 could not start: "
+        f"{FULL} (Slurm: BeginTime).",
+        BEGIN,
+        NOW,
+    ),
+    "the cluster is stopped": (
+        JobCase("17", pending("PartitionDown"), closed="the cluster is stopped; run `tide start`"),
+        "job 17 waits: its partition starts no jobs (Slurm: PartitionDown); nothing is started: "
+        "the cluster is stopped; run `tide start`.",
+        "nothing until then.",
+        "",
+    ),
+    "its nodes start": (
+        JobCase("17", CONFIGURING, [JOINING, NEIGHBOUR], operations=[operation()], usual_s=60),
+        "job 17 waits for c3 to start, 1 of 2 are in service; operation 5 (resume by Slurm for job "
+        "17) is at work since 11:59:20 UTC (40 s ago), at `create instances`.",
+        "it runs as soon as they are in service, at 12:00:20 UTC (in 20 s): a start takes 60 s as "
+        f"a rule; {LATE}",
+        "`tide why c3` tells more",
+    ),
+    "its nodes start, for the first time ever": (
+        JobCase("17", CONFIGURING, [JOINING], operations=[operation(started_at=None)]),
+        "job 17 waits for c3 to start; operation 5 (resume by Slurm for job 17) waits for its turn "
+        "since 11:59:20 UTC (40 s ago).",
+        f"it runs as soon as they are in service; {LATE}",
+        "`tide why c3` tells more",
+    ),
+    "nobody starts its nodes": (
+        JobCase("17", CONFIGURING, [OFF], operations=[FELL]),
+        "job 17 waits for c3 to start; no operation is at it.",
+        f"it runs as soon as they are in service; {LATE}",
+        "`tide why c3` tells more",
+    ),
+    "its nodes are there": (
+        JobCase("17", CONFIGURING, [READY, NEIGHBOUR]),
+        "job 17 has its nodes (c[3-4]), and all are in service.",
+        "Slurm launches it, at the latest 30 s after the last node came.",
+        "",
+    ),
+    "running": (
+        JobCase("17", JOB, [READY], running_since=NOON - 300),
+        "job 17 runs on c3 since 11:55:00 UTC (5 min ago).",
+        "nothing by Springtide: its nodes stay until it has ended.",
+        "",
+    ),
+    "running on a node that goes": (
+        JobCase("17", JOB, [node(NodeState.DELETING)]),
+        "job 17 runs on c3, but c3 is going.",
+        "Slurm puts it back into the queue when it misses the node.",
+        "`tide why c3` tells more",
+    ),
+    "ending": (
+        JobCase("17", Job("17", "COMPLETING", nodes="c3")),
+        "job 17 has ended; Slurm cleans up after it on c3.",
+        "it is over.",
+        "",
+    ),
+    "suspended": (
+        JobCase("17", Job("17", "SUSPENDED", nodes="c3")),
+        "Slurm shows job 17 as SUSPENDED.",
+        "that is Slurm's to decide.",
+        "`scontrol show job 17` tells more",
+    ),
+    "over": (
+        JobCase("17", None, operations=[FELL]),
+        "Slurm knows no job 17 any more; the last that Springtide did for it is operation 5 "
+        "(resume by Slurm for job 17), partly done.",
+        "nothing.",
+        "`sacct -j 17` knows more, if an account of jobs is kept",
+    ),
+    "unknown": (
+        JobCase("17", None),
+        "Slurm knows no job 17 any more; no node was started for it: it is over, or never was.",
+        "nothing.",
+        "`sacct -j 17` knows more, if an account of jobs is kept",
+    ),
+    "a task of an array": (
+        JobCase("17_3", None),
+        "Springtide knows the tasks of arrays by numbers of their own, not as 17_3.",
+        "",
+        "`squeue -h -j 17_3 -o %A` prints the number; ask with that",
+    ),
+    "the batch system is away": (
+        JobCase("17", None, silent="no answer", operations=[FELL]),
+        "Slurm does not answer, so how job 17 stands is not known; the last that Springtide did "
+        "for it is operation 5 (resume by Slurm for job 17), partly done.",
+        "jobs that run go on; none starts until slurmctld answers.",
+        "`tide check` finds out what does not run",
+    ),
+    "nobody runs": (
+        JobCase("17", None, closed="the cluster is stopped; run `tide start`"),
+        "no job runs: the cluster is stopped; run `tide start`.",
+        "jobs that wait stay in the queue.",
+        "",
+    ),
+}
+
+
+@pytest.mark.accepts("X5")
+@pytest.mark.parametrize("case", JOBS)
+def test_a_job_tells_what_it_waits_for_or_what_became_of_it(case: str) -> None:
+    facts, now, then, do = JOBS[case]
+    story = job_story(NOON, facts)
+    assert (story.now, story.next, story.do) == (now, then, do)
+    assert story.about == f"job {facts.id}"
+
+
+@pytest.mark.accepts("X5")
+def test_a_job_is_told_in_its_comment_what_its_story_says() -> None:
+    waiting = Job("17", "CONFIGURING", nodes="c[3-4]")
+    comment = decide.news([waiting], {"c3": FULL})["17"]
+    assert comment == setback(["c3"], FULL)
+    assert comment in JOBS["its node could not start"][1]
+
+
+def test_the_nodes_of_a_job_are_told_from_those_of_others() -> None:
+    shared = operation(
+        nodes=("c1", "c2", "c3", "c4", "c5"),
+        reason="resume by the batch system, for jobs 17,18,19",
+        options={"wide": {"17": "c[1-2]"}},
+    )
+    assert nodes_asked(shared, "17") == (("c1", "c2"), False)
+    assert nodes_asked(shared, "18") == (("c3", "c4", "c5"), True)
+    assert nodes_asked(operation(), "17") == (("c3",), False)
+    assert [is_for(shared, id) for id in ("17", "19", "1", "")] == [True, True, False, False]
+    stopped = replace(shared, reason="cancelled by root")
+    assert [is_for(stopped, id) for id in ("17", "19")] == [True, False]
+
+
+# --- in short ------------------------------------------------------------------------------------
+
+
+def test_the_short_form_has_no_times_that_pass_and_fits_into_a_comment() -> None:
+    story = Story(
+        "node c3",
+        "c3 boots since 11:59:30 UTC (30 s ago).",
+        next="it is there at 12:00:20 UTC (in 20 s).",
+    )
+    assert in_short(story) == "c3 boots since 11:59:30 UTC. it is there at 12:00:20 UTC."
+    long = in_short(replace(story, next="because " * 60))
+    assert len(long) <= SHORT
+    assert long.endswith("because…")
+
+
+@pytest.mark.parametrize("case", [*NODES.values(), *JOBS.values()])
+def test_every_story_is_short_enough_when_it_must_be(case: tuple[Any, str, str, str]) -> None:
+    facts = case[0]
+    story = node_story(NOON, facts) if isinstance(facts, NodeCase) else job_story(NOON, facts)
+    assert 0 < len(in_short(story)) <= SHORT
+
+
+def test_a_job_is_not_told_the_same_twice() -> None:
+    news = {"17": "c3 could not start", "18": "c4 could not start"}
+    assert not_yet_told(news, {}) == news
+    assert not_yet_told(news, {"17": "c3 could not start", "18": "other"}) == {
+        "18": "c4 could not start"
+    }
