@@ -66,6 +66,8 @@ def answers(world: World) -> dict[str, Any]:
         "Operations": operations,
         "Operation": operations["operations"][0],
         "Event": json.loads(world.run("events", "--json").out.splitlines()[0]),
+        "Story": printed(world, "why", "c1"),
+        "Moment": printed(world, "why", "c1")["past"][0],
         "Table": daemon.get("/plan"),
         "Plan": printed(world, "plan", "resume", "c[1-2]"),
         "PlannedJob": printed(world, "plan", "stop")["jobs"][0],

@@ -517,6 +517,18 @@ JOBS: dict[str, tuple[JobCase, str, str, str]] = {
         BEGIN,
         NOW,
     ),
+    "its node could not start, and its log told why": (
+        JobCase(
+            "17",
+            pending("BeginTime"),
+            [OFF],
+            operations=[FELL],
+            events=[event("node failed", 9, detail=f"{FULL}: disk full")],
+        ),
+        f"c3 could not start, so the job waits again: {FULL}: disk full (Slurm: BeginTime).",
+        BEGIN,
+        NOW,
+    ),
     "a node of its or of another job could not start": (
         JobCase("17", pending("BeginTime"), [OFF, NEIGHBOUR], shared=True, operations=[FELL]),
         "job 17 waits; of nodes that were asked for, for it and other jobs, c3 could not start: "

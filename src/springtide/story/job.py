@@ -130,15 +130,29 @@ def _in_plain_words(job: Job) -> Told:
 
 def _setback(case: JobCase, job: Job) -> str:
     """That nodes of its last start could not start, and why: in the words it was told itself."""
-    last, ours = case.last, {node.name for node in case.nodes}
-    fallen = [name for name in last.fallen if name in ours] if last else []
-    if last is None or not fallen:
+    fallen = _fallen(case)
+    if not fallen:
         return ""
-    why, slurms = last.fallen[fallen[0]], f" (Slurm: {job.reason})" if job.reason else ""
+    names, why = list(fallen), next(iter(fallen.values()))
+    slurms = f" (Slurm: {job.reason})" if job.reason else ""
     if case.shared:
         others = "nodes that were asked for, for it and other jobs"
-        return f"job {case.id} waits; of {others}, {fold(fallen)} could not start: {why}{slurms}"
-    return f"{setback(fallen, why)}{slurms}"
+        return f"job {case.id} waits; of {others}, {fold(names)} could not start: {why}{slurms}"
+    return f"{setback(names, why)}{slurms}"
+
+
+def _fallen(case: JobCase) -> dict[str, str]:
+    """Nodes of its last start that could not start; their events know of causes found later."""
+    last, ours = case.last, {node.name for node in case.nodes}
+    if last is None:
+        return {}
+    causes = {
+        event.node: event.detail
+        for event in case.events
+        if event.what == "node failed" and event.operation == last.id
+    }
+    fallen = {name: why for name, why in last.fallen.items() if name in ours}
+    return {name: causes.get(name) or why for name, why in fallen.items()}
 
 
 # --- its nodes start -------------------------------------------------------------------------
