@@ -11,7 +11,7 @@ from typing import Any
 
 from springtide import decide, service
 from springtide.engine import Engine, Refused
-from springtide.model import DRAINS, Kind, Operation
+from springtide.model import DRAINS, Kind, NodeState, Operation
 from springtide.nodeset import fold
 from springtide.planner import SERVING, Planner
 from springtide.ports import Power, Unavailable
@@ -95,7 +95,11 @@ class People:
         return await self._operate(Kind.STOP, self.parts.spec.managed, by, options)
 
     async def kill(self, names: Iterable[str], by: str) -> Answer:
-        """Instances away at once; their jobs go back to the queue, if there is one to ask."""
+        """Instances away at once; their jobs go back to the queue, if there is one to ask.
+
+        A node that serves without an instance is put out of service: whose slurmd that is, and
+        on which machine, is for people to find out.
+        """
         wanted = self.deployed(names)
         with suppress(Unavailable):
             seen = await self.parts.batch.nodes(wanted)
@@ -103,6 +107,10 @@ class People:
             # Down first: a job on a node that is merely given back ends with its slurmd's word.
             await self.parts.batch.fail(up, f"killed by {by}")
             await self.parts.batch.give_back(up, f"killed by {by}")
+            off = self.parts.record.of(up, NodeState.OFF)
+            strange = {n.name: seen[n.name] for n in off if seen[n.name].registered}
+            told = {n: f"it answered at {one.address}; by {by}" for n, one in strange.items()}
+            await self.parts.record.note("strange slurmd put out of service", nodes=told)
         return await self._operate(Kind.SUSPEND, wanted, by, {"now": True})
 
     async def rebuild(self, names: Iterable[str], by: str, options: Mapping[str, Any]) -> Answer:

@@ -110,3 +110,30 @@ def test_who_must_be_up_is_told_to_come_back_with_the_next_deploy() -> None:
     with served(SPEC.replace('nodes: "c[1-4]"', 'nodes: "c[1-4]", min: 1')) as world:
         done = world.run("kill", "--all", "--yes")
         assert "c1: one of the `min` that are always up; `tide deploy" in done.err
+
+
+@pytest.mark.accepts("B20")
+def test_a_slurmd_that_is_not_ours_is_put_out_of_service_and_told_of() -> None:
+    with served() as world:
+
+        async def register() -> None:
+            world.batch.boot_seen("c2")
+
+        world.call(register)
+        wait_until(lambda: world.rows()["c2"]["batch"]["registered"])
+        done = world.run("kill", "c[1-2]", "--yes")
+        assert (done.code, done.out) == (0, "c[1-2]: off\n")
+        [line] = [line for line in done.err.splitlines() if line.startswith("tide: ")]
+        assert line.startswith("tide: c2: a slurmd at ")
+        assert line.endswith("stop it there, or it comes back when it is restarted")
+        wait_until(lambda: world.rows()["c2"]["batch"]["power"] == "powered down")
+        said = world.run("events").out
+        assert "c2 strange slurmd put out of service: it answered at " in said
+        assert "c1 strange slurmd" not in said
+
+
+def test_a_node_of_ours_is_no_stranger() -> None:
+    with served() as world:
+        assert world.run("resume", "c1").code == 0
+        assert "slurmd" not in world.run("kill", "c1", "--yes").err
+        assert "strange slurmd" not in world.run("events").out

@@ -1,11 +1,12 @@
 """`tide kill`: instances away at once, whatever runs on them."""
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
 
 from springtide.cli import output
-from springtide.cli.client import Client
+from springtide.cli.client import Client, Json
 from springtide.cli.consent import NO_CHANGE, Consent
 from springtide.cli.course import conclude
 from springtide.cli.endings import Complaint, Exit
@@ -13,7 +14,7 @@ from springtide.cli.foresight import ask, render_mind, render_plan
 from springtide.cli.parameters import DryRun, MaybeHosts, NoWait, YesReally, hosts
 from springtide.cli.place import Choice, ClusterOption, StateOption, client
 from springtide.cli.power import mention_min
-from springtide.model import Kind
+from springtide.model import Kind, NodeState
 from springtide.nodeset import fold
 
 AllOption = Annotated[
@@ -56,11 +57,29 @@ def kill(
         mind=render_mind(plan),
     )
     mention_min(daemon, names)
+    rows = daemon.get("/nodes", names=nodes)["nodes"]
     body = {"operation": "kill", "nodes": nodes, "confirm": status["cluster"]}
     code = conclude(daemon, daemon.post("/operations", body)["operations"], no_wait)
     if not code and not no_wait:
         output.put(f"{nodes}: off")
+    for line in render_strangers(rows):
+        output.note(f"tide: {line}")
     raise typer.Exit(code)
+
+
+def render_strangers(rows: Iterable[Json]) -> list[str]:
+    """From how nodes were before: whose slurmd answered though we had made no instance."""
+    strange = [row for row in rows if _is_strange(row)]
+    return [
+        f"{row['name']}: a slurmd at {row['batch']['address']} had answered in its name, and is no "
+        "instance of ours; stop it there, or it comes back when it is restarted"
+        for row in strange
+    ]
+
+
+def _is_strange(row: Json) -> bool:
+    batch = row["batch"] or {}
+    return row["state"] == NodeState.OFF and not row["instances"] and bool(batch.get("registered"))
 
 
 def targets(daemon: Client, hostlist: str | None, all_nodes: bool, prefix: str | None) -> list[str]:
