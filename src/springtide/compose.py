@@ -1,8 +1,11 @@
 """The composition root: a spec becomes a daemon with real parts. Only `api.server` calls it."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from random import Random
 from string import digits
 
 from springtide.batch import slurm_existing
@@ -16,6 +19,7 @@ from springtide.configure.programs import Programs
 from springtide.configure.slurm_node import SlurmNode
 from springtide.control import inside
 from springtide.daemon import Daemon, DaemonError
+from springtide.guard import LIMIT_S, Guard
 from springtide.layout import Layout
 from springtide.ports import BatchSystem, Provider, Unavailable
 from springtide.providers.containers import Containers, Mount
@@ -50,12 +54,13 @@ def _parts(spec: Cluster, record: Record) -> Parts:
     """All parts anew, over the record of before."""
     assert isinstance(spec.batch, SlurmSpec)
     layout = Layout(spec.state)
-    home = _provider(spec.provider, spec, layout)
+    guarded = partial(_guarded, record=record, limit_s=spec.timing.start)
+    home = guarded(_provider(spec.provider, spec, layout))
     batch, configurator = _batch(spec, spec.batch, layout)
     return Parts(
         spec=spec,
         record=record,
-        providers=_by_group(spec, home, layout),
+        providers=_by_group(spec, home, lambda kind: guarded(_provider(kind, spec, layout))),
         home=home,
         batch=batch,
         configurator=configurator,
@@ -63,13 +68,20 @@ def _parts(spec: Cluster, record: Record) -> Parts:
     )
 
 
-def _by_group(spec: Cluster, home: Provider, layout: Layout) -> dict[str, Provider]:
+def _guarded(provider: Provider, record: Record, limit_s: float) -> Provider:
+    """With patience; nodes that take longer than they may to start are not waited for."""
+    return Guard(provider, Random(), record.log, min(limit_s, LIMIT_S))  # noqa: S311 - jitter
+
+
+def _by_group(
+    spec: Cluster, home: Provider, made_of: Callable[[ProviderSpec], Provider]
+) -> dict[str, Provider]:
     """Groups that name the same provider share one."""
     made: list[tuple[ProviderSpec, Provider]] = [(spec.provider, home)]
     for group in spec.groups:
         wanted = spec.provider_of(group)
         if all(wanted != known for known, _ in made):
-            made.append((wanted, _provider(wanted, spec, layout)))
+            made.append((wanted, made_of(wanted)))
     return {
         group: next(provider for known, provider in made if known == spec.provider_of(group))
         for group in spec.groups

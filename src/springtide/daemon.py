@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from springtide import decide, failures
 from springtide.engine import Engine
 from springtide.gather import Gather
 from springtide.layout import Layout
@@ -21,11 +22,14 @@ from springtide.nodeset import fold
 from springtide.people import People
 from springtide.ports import Unavailable
 from springtide.prologs import Prologs
+from springtide.reconcile import Reconciler
 from springtide.spec import Cluster, UnknownNodes
 from springtide.spool import REBOOTS, BadRequest, Spool, read_request, reason
 from springtide.steps import Parts
-from springtide.steps.work import insist
+from springtide.steps.bootlogs import keep_log
+from springtide.steps.work import Work, insist
 
+LATE = "it did not register within ResumeTimeout"
 SPOOL_S = 1.0
 """Between two looks into the spool."""
 
@@ -59,6 +63,7 @@ class Daemon:
         self.layout = layout
         self.engine = Engine(parts, self._ended)
         self.people = People(parts, self.engine)
+        self.reconciler = Reconciler(parts, self.engine)
         self.prologs = Prologs(parts.record, lambda: parts.batch)
         self._gather = Gather(parts.spec.timing.gather, self._submit)
         self._chores = Chores()
@@ -77,12 +82,14 @@ class Daemon:
             await self.engine.start()
             for request in await self.parts.record.store.waiting():
                 self._gather.add(request)
-            watching = asyncio.create_task(self._watch_spool())
+            works = (self._watch_spool(), self.reconciler.run())
+            beside = [asyncio.create_task(work) for work in works]
             try:
                 yield
             finally:
-                watching.cancel()
-                await asyncio.gather(watching, return_exceptions=True)
+                for task in beside:
+                    task.cancel()
+                await asyncio.gather(*beside, return_exceptions=True)
                 await self._gather.stop()
                 await self._chores.stop()
                 await self.prologs.stop()
@@ -121,7 +128,10 @@ class Daemon:
             await self._rebooted(names, why, ids, REBOOTS[program])
             return
         kind = Kind.RESUME if program == "resume" else Kind.SUSPEND
-        await self.engine.submit(kind, names, asked_by="batch", reason=why, requests=ids)
+        wide = {job: nodes for request in requests for job, nodes in request.wide.items()}
+        options = {"wide": wide} if wide and kind is Kind.RESUME else {}
+        submit = partial(self.engine.submit, requests=ids, options=options)
+        await submit(kind, names, asked_by="batch", reason=why)
 
     async def _rebooted(
         self, names: Iterable[str], why: str, ids: Sequence[str], chosen: Mapping[str, str]
@@ -141,11 +151,14 @@ class Daemon:
 
     async def _resume_failed(self, names: tuple[str, ...]) -> None:
         """Slurm lost patience: without this the nodes would stay down for ever."""
-        why = "it did not register within ResumeTimeout"
-        await self.parts.record.note("resume failed", nodes=dict.fromkeys(names, why))
+        work = Work(self.parts, Operation(0, Kind.RESUME, names), names)
+        causes = await keep_log(work, names)
+        why = {name: failures.explain(LATE, causes.get(name, "")) for name in names}
+        await self.parts.record.note("resume failed", nodes=why)
         with suppress(Unavailable):
-            give_back = partial(self.parts.batch.give_back, names, why)
-            await insist(give_back, self.spec.timing.lock)
+            for alike in decide.alike(names, why):
+                give_back = partial(self.parts.batch.give_back, alike, why[alike[0]])
+                await insist(give_back, self.spec.timing.lock)
 
     async def _watch_spool(self) -> None:
         spool = Spool(self.layout.spool)

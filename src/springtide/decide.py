@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import inf
 
 from springtide.model import STARTING, Node, NodeState
 from springtide.nodeset import NodeNameError, expand, fold
@@ -24,46 +25,25 @@ from springtide.spec import Cluster
 MOST_TOLD = 50
 """Jobs that are told of one misfortune: each costs a command."""
 
-Choice = tuple[str, str | None]
-"""A flavor and a zone."""
+Choice = tuple[str, str | None, str | None]
+"""A flavor, a zone and a market."""
 
 
 def choices(spec: Cluster, group: str) -> list[Choice]:
     """Where and as what a node of the group may be made, in the order to try."""
     wanted = spec.groups[group]
-    return list(product(wanted.flavors, wanted.zones or (None,)))
+    flavors = list(wanted.flavors)
+    if wanted.choose == "price":
+        prices = {name: spec.flavors[name].price for name in flavors}
+        flavors.sort(key=lambda name: inf if prices[name] is None else prices[name])
+    return list(product(flavors, wanted.zones or (None,), wanted.markets or (None,)))
 
 
-@dataclass(frozen=True, slots=True)
-class Launched:
-    """What became of a round of launches."""
-
-    made: Mapping[str, Instance]
-    again: tuple[str, ...]
-    """Nodes to launch again as they were."""
-    elsewhere: tuple[str, ...]
-    """Nodes to launch with their next choice."""
-    fallen: Mapping[str, str]
-
-
-def sort_launches(
-    results: Mapping[str, Instance | CloudError], choices_left: Mapping[str, int]
-) -> Launched:
-    """Sort the provider's answers by what happens next to each node."""
-    made: dict[str, Instance] = {}
-    again: list[str] = []
-    elsewhere: list[str] = []
-    fallen: dict[str, str] = {}
-    for name, result in results.items():
-        if isinstance(result, Instance):
-            made[name] = result
-        elif isinstance(result, Transient):
-            again.append(name)
-        elif isinstance(result, NoCapacity) and choices_left[name] > 0:
-            elsewhere.append(name)
-        else:
-            fallen[name] = f"{explain(result)}: {result}"
-    return Launched(made, tuple(again), tuple(elsewhere), fallen)
+def elsewhere(
+    failed: Mapping[str, CloudError], choices_left: Mapping[str, Sequence[Choice]]
+) -> list[str]:
+    """Nodes that the provider has no room for, and that can be tried with another choice."""
+    return [n for n, error in failed.items() if isinstance(error, NoCapacity) and choices_left[n]]
 
 
 _EXPLANATIONS: Mapping[type[CloudError], str] = {
@@ -76,7 +56,9 @@ _EXPLANATIONS: Mapping[type[CloudError], str] = {
 
 
 def explain(error: CloudError) -> str:
-    return _EXPLANATIONS.get(type(error), "the provider failed")
+    """In words, and in those of the provider."""
+    known = (words for kind, words in _EXPLANATIONS.items() if isinstance(error, kind))
+    return f"{next(known, 'the provider failed')}: {error}"
 
 
 def instances_of(instances: Iterable[Instance], names: Iterable[str]) -> dict[str, list[Instance]]:

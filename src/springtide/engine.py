@@ -142,7 +142,7 @@ class Engine:
     def _parted(self, kind: Kind, nodes: Iterable[str]) -> list[list[str]]:
         """A busy node must not hold up free ones; what changes the cluster's size stays whole."""
         names = list(nodes)
-        if kind not in (Kind.RESUME, Kind.SUSPEND, Kind.REBUILD):
+        if kind not in (Kind.RESUME, Kind.SUSPEND, Kind.REBUILD, Kind.REPAIR):
             return [names]
         parts: dict[int | None, list[str]] = defaultdict(list)
         for name in names:
@@ -186,6 +186,10 @@ class Engine:
         runs = self._runs.values()
         found = (run.operation.left for run in runs if run.operation.kind in kinds)
         return frozenset(name for names in found for name in names)
+
+    def claimed(self) -> frozenset[str]:
+        """All that operations are at or wait for, nodes and the site."""
+        return self._turns.claimed()
 
     async def wait(self, id: int) -> Operation | None:
         """The operation once it has ended."""

@@ -82,8 +82,10 @@ def is_failed_boot(reason: str) -> bool:
 
 
 def explain(reason: str, words: str) -> str:
-    """The reason for which a node was given up, with the cause that was found."""
+    """The reason for which a node was given up, with the cause if one was found."""
     head = reason.partition(":")[0]
+    if not words:
+        return reason
     return _line(f"{head}; {words}") if head.startswith(_LATE) else words
 
 

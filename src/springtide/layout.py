@@ -67,6 +67,11 @@ class Layout:
         return self.state / "log"
 
     @property
+    def boots(self) -> Path:
+        """What nodes said that did not come up."""
+        return self.state / "boots"
+
+    @property
     def run(self) -> Path:
         """Process ids, and what the control processes were last started with."""
         return self.state / "run"
@@ -109,7 +114,7 @@ class Layout:
         return (
             *(self.socket, self.spool, self.programs, self.conf, self.munge_key.parent),
             *(self.munge_socket.parent, self.instances, self.log, self.run, self.slurmctld),
-            *(self.accounting, self.database, self.control, self.demo_shared),
+            *(self.boots, self.accounting, self.database, self.control, self.demo_shared),
             self.state / f".{STORED_SPEC}.new",
             *(self.state / f"record.db-{suffix}" for suffix in ("journal", "shm", "wal")),
             *self._marks,

@@ -281,7 +281,8 @@ class Operation:
     """Nodes that this round goes on without."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """How it was asked for: see `api.asked.OPTIONS`; also `via: batch` and `action` of a reboot by
-    the batch system, `lost` nodes of a deploy, and `ends_for`, who wants this round to be last."""
+    the batch system, `wide`, the jobs of several nodes that a resume is for, with their host lists,
+    `lost` nodes of a deploy, and `ends_for`, who wants this round to be last."""
     verdict: OperationState | None = None
     """How it will end: on disk before the cleaning up, which may take long."""
     asked_by: str = ""

@@ -122,6 +122,10 @@ class Record:
         await self.store.progress(operation, [event])
         self._tell((), [event])
 
+    def log(self, what: str, detail: str) -> None:
+        """Into the log alone: what is no event of the cluster's own."""
+        self._log.info(what, detail=detail)
+
     def complain(self, what: str, detail: str) -> None:
         """Into the log alone: for when the store itself is the trouble."""
         self._log.error(what, detail=detail)

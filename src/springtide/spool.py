@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from springtide.model import Request
-from springtide.nodeset import NodeNameError, expand
+from springtide.nodeset import NodeNameError, expand, fold
 
 MAX_FILE = 80 << 20
 MAX_JOBS = 100_000
+MAX_WIDE = 10_000
+MAX_WIDE_NODES = 200_000
+"""Jobs of several nodes that are told apart, and the nodes of all of them."""
 MAX_JOB_DIGITS = 20
 MAX_REASON = 500
 REBOOTS = {"reboot": {}, "rebuild": {"action": "rebuild"}, "reboot-only": {"action": "reboot"}}
@@ -44,7 +47,8 @@ def parse_request(program: str, message: Mapping[str, Any]) -> Request:
         names = expand(nodes)
     except NodeNameError as error:
         raise BadRequest(str(error)) from error
-    return Request(id, _meant(program, message), tuple(names), at, _jobs(message))
+    jobs = _jobs(message)
+    return Request(id, _meant(program, message), tuple(names), at, tuple(jobs), _wide(jobs))
 
 
 def _meant(program: str, message: Mapping[str, Any]) -> str:
@@ -61,16 +65,42 @@ def _time(value: object) -> float:
     raise BadRequest("the request has no time")
 
 
-def _jobs(message: Mapping[str, Any]) -> tuple[str, ...]:
-    """The jobs that wait for the nodes; keys that a newer Slurm adds are passed over."""
+def _jobs(message: Mapping[str, Any]) -> dict[str, object]:
+    """The jobs that wait for the nodes, and theirs; keys that a newer Slurm adds are passed over.
+
+    A job may have nodes that are up already, of which newer ones tell under a key of its own.
+    """
     if isinstance(job := message.get("job"), str) and _is_job(job):
-        return (job,)
+        return {job: None}
     try:
         content = json.loads(message.get("resume_file") or "{}")
-        jobs = [str(int(job["job_id"])) for job in content["jobs"][:MAX_JOBS]]
+        listed = content["jobs"][:MAX_JOBS]
+        jobs = {str(int(j["job_id"])): j.get("nodes_alloc") or j.get("nodes") for j in listed}
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-        return ()
-    return tuple(filter(_is_job, jobs))
+        return {}
+    return {id: nodes for id, nodes in jobs.items() if _is_job(id)}
+
+
+def _wide(jobs: Mapping[str, object]) -> dict[str, str]:
+    """Those of several nodes. One whose list makes no sense, or is too long, is as if of one."""
+    wide: dict[str, str] = {}
+    left = MAX_WIDE_NODES
+    for id, text in jobs.items():
+        names = _several(text, left)
+        if names and len(wide) < MAX_WIDE:
+            wide[id] = fold(names)
+            left -= len(names)
+    return wide
+
+
+def _several(text: object, limit: int) -> set[str]:
+    if not isinstance(text, str) or not ("[" in text or "," in text):
+        return set()
+    try:
+        names = set(expand(text, limit=limit))
+    except NodeNameError:
+        return set()
+    return names if len(names) > 1 else set()
 
 
 def _is_job(text: str) -> bool:

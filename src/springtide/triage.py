@@ -148,6 +148,8 @@ _SERVES = frozenset({_C.RUNNING, _C.STRANGE, _C.TWINS})
 _BY_US, _BY_SLURM = frozenset({_D.US}), frozenset({_D.SLURM})
 _BY_PERSON = frozenset({_D.PERSON})
 
+UNFIT = "unfit"
+
 # fmt: off
 RULES: Sequence[Rule] = (
     # What an operation left that could not end well.
@@ -207,7 +209,7 @@ RULES: Sequence[Rule] = (
          "no operation is at it, but it is drained by one", _BY_US),
     Rule("unfit and busy", _READY, _BUSY, _ALIVE, _BATCH, _ALWAYS, _R.REST,
          "Slurm drained it for a fault; its jobs go on to their end", _BY_SLURM),
-    Rule("unfit", _READY, _IDLE, _ALIVE, _US, _GRACE, _R.REPAIR,
+    Rule(UNFIT, _READY, _IDLE, _ALIVE, _US, _GRACE, _R.REPAIR,
          "Slurm drained it for a fault", _BY_SLURM),
     Rule("in service", _READY, _HEARD, _ALIVE, _NOBODY, _ALWAYS, _R.REST,
          "it is in service"),

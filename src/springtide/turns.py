@@ -55,6 +55,10 @@ class Turns:
         kept = (name for name in self._claims[operation] if name not in gone)
         self._claims[operation] = tuple(kept)
 
+    def claimed(self) -> frozenset[str]:
+        """All names that somebody queues for."""
+        return frozenset(self._queues)
+
     def ahead(self, name: str) -> int | None:
         """The last operation that queues for a name, behind which a new one would wait."""
         queue = self._queues.get(name)

@@ -9,7 +9,7 @@ import pytest
 from springtide.batch.fake import Timing
 from springtide.engine import Engine, Refused
 from springtide.model import Kind, NodeState, Operation, OperationState, Request, Step
-from springtide.ports import InstanceState, NoCapacity, QuotaExceeded, Rejected, Unavailable
+from springtide.ports import InstanceState, NoCapacity, Rejected, Unavailable
 from springtide.providers.fake import Faults
 from springtide.spec import parse
 from springtide.steps import STEPS, Fallen, Work
@@ -53,7 +53,7 @@ async def test_a_node_that_the_cloud_refuses_is_given_back_and_the_others_come_u
 
 async def test_a_job_moves_on_when_its_node_cannot_start(tmp_path: Path) -> None:
     world = World(tmp_path, nodes=2)
-    world.cloud.faults.refused_nodes["c1"] = QuotaExceeded("no more instances")
+    world.cloud.faults.refused_nodes["c1"] = Rejected("no such image")
     async with world.living(Life()):
         job = world.batch.submit(1, 10)
         await until(lambda: job.requeues == 1)
@@ -61,7 +61,7 @@ async def test_a_job_moves_on_when_its_node_cannot_start(tmp_path: Path) -> None
             (
                 job.id,
                 "c1 could not start, so the job waits again: "
-                "the account's quota is used up: no more instances",
+                "the provider refused the request: no such image",
             )
         ]
         world.cloud.faults.refused_nodes.clear()

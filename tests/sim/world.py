@@ -6,18 +6,21 @@ its tasks ever runs again and nothing it holds can reach the world.
 
 import asyncio
 import collections.abc
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from random import Random
 from types import TracebackType
 from typing import Any, cast
 
 from springtide.batch.fake import FakeBatch, Timing
 from springtide.daemon import Daemon
+from springtide.guard import Guard
 from springtide.layout import Layout
 from springtide.model import Node, Request
-from springtide.ports import BatchSystem, InstanceState, Job, Site, Unavailable
+from springtide.ports import BatchSystem, CloudError, Instance, InstanceState, Job, Site, Unavailable
 from springtide.providers.fake import FakeCloud, FakeProvider, Faults
 from springtide.record import Record
 from springtide.spec import Cluster, parse
@@ -45,6 +48,8 @@ class Life:
         """What happens at that point."""
         self.buried = False
         """Nothing it holds can reach the world any more: its tasks may unwind."""
+        self.tasks: dict[asyncio.Task[Any], None] = {}
+        """Those that have not ended, in the order in which they began."""
 
     @property
     def frozen(self) -> bool:
@@ -64,11 +69,11 @@ class Mortal(collections.abc.Coroutine[Any, Any, Any]):
 
     def __init__(self, body: Coroutine[Any, Any, Any], life: Life) -> None:
         self._body = body
-        self._life = life
+        self.life = life
 
     def send(self, value: Any) -> Any:
-        self._life.step()
-        if self._life.frozen:
+        self.life.step()
+        if self.life.frozen:
             never = asyncio.get_running_loop().create_future()
             never._asyncio_future_blocking = True
             return never
@@ -91,7 +96,12 @@ class Mortal(collections.abc.Coroutine[Any, Any, Any]):
 
 def _factory(loop: asyncio.AbstractEventLoop, body: Any, **options: Any) -> "asyncio.Task[Any]":
     life = LIFE.get()
-    return asyncio.Task(body if life is None else Mortal(body, life), loop=loop, **options)
+    if life is None:
+        return asyncio.Task(body, loop=loop, **options)
+    task = asyncio.Task(Mortal(body, life), loop=loop, **options)
+    life.tasks[task] = None
+    task.add_done_callback(lambda done: life.tasks.pop(done, None))
+    return task
 
 
 class Line:
@@ -133,7 +143,7 @@ class World:
         text: str | None = None,
     ) -> None:
         self.spec: Cluster = parse(text or SPEC.format(nodes=nodes, lock=lock), "sim.yaml")
-        tmp_path.mkdir(exist_ok=True)
+        tmp_path.mkdir(parents=True, exist_ok=True)
         self.layout = Layout(tmp_path)
         self.cloud = FakeCloud(faults or Faults(before_s=0.1, after_s=0.1, boot_s=5, delete_s=3))
         self.batch = FakeBatch(
@@ -142,26 +152,57 @@ class World:
             timing or Timing(latency_s=0.01, join_s=1, idle_s=5, suspend_timeout_s=30),
         )
         self.cloud.on_running.append(lambda i: self.batch.boot_seen(i.node))
-        self.cloud.on_stopped.append(
-            lambda i: self.batch.stop_seen(i.node, deleted=i.state is InstanceState.DELETING)
-        )
+        self.cloud.on_stopped.append(self._stopped)
+        self._by_hand = False
         self.batch.on_resume.append(self._resume)
         self.batch.on_suspend.append(lambda nodes: self._call("suspend", nodes, ()))
         self.batch.on_resume_fail.append(lambda nodes: self._call("resume-fail", nodes, ()))
         self.spool: dict[str, Request] = {}
         self.daemon: Daemon | None = None
+        self.life: Life | None = None
+        """Its life, or that of the last one."""
         self._requests = 0
         self._hooks: set[asyncio.Task[None]] = set()
+        self.is_lost: Callable[[Request], bool] = lambda request: False
+        """Calls of Slurm's programs that reach neither the daemon nor the disk."""
+        self.in_memory = False
+        """The record is on no disk, which is faster."""
+        self._kept = b""
+        self.lonely = True
+        """No task lives on when the daemon is dead, whoever began it."""
         asyncio.get_running_loop().set_task_factory(_factory)
 
-    def _resume(self, nodes: Sequence[str], jobs: Sequence[Job]) -> None:
-        self._call("resume", nodes, tuple(job.id for job in jobs))
+    def delete_by_hand(self, id: str) -> None:
+        """A person deletes an instance in the cloud's console: jobs on it are not ours to mourn."""
+        self._by_hand = True
+        try:
+            self.cloud.delete(id)
+        except CloudError:
+            pass
+        finally:
+            self._by_hand = False
 
-    def _call(self, program: str, nodes: Sequence[str], jobs: tuple[str, ...]) -> None:
+    def _stopped(self, instance: Instance) -> None:
+        deleted = instance.state is InstanceState.DELETING and not self._by_hand
+        self.batch.stop_seen(instance.node, deleted=deleted)
+
+    def _resume(self, nodes: Sequence[str], jobs: Sequence[Job]) -> None:
+        wide = {job.id: job.nodes for job in jobs if job.node_count > 1}
+        self._call("resume", nodes, tuple(job.id for job in jobs), wide)
+
+    def _call(
+        self,
+        program: str,
+        nodes: Sequence[str],
+        jobs: tuple[str, ...],
+        wide: Mapping[str, str] | None = None,
+    ) -> None:
         """As the hook does: the request is kept until a daemon has taken it."""
         self._requests += 1
         now = asyncio.get_running_loop().time()
-        request = Request(f"r{self._requests:05}", program, tuple(nodes), now, jobs)
+        request = Request(f"r{self._requests:05}", program, tuple(nodes), now, jobs, wide or {})
+        if self.is_lost(request):
+            return
         self.spool[request.id] = request
         if self.daemon is not None:
             self._hand_over(self.daemon, request)
@@ -171,29 +212,41 @@ class World:
             await daemon.receive(request)
             self.spool.pop(request.id, None)
 
-        token = LIFE.set(self._life)
+        token = LIFE.set(self.life)
         task = asyncio.get_running_loop().create_task(hook())
         LIFE.reset(token)
         self._hooks.add(task)
         task.add_done_callback(self._hooks.discard)
 
+    def _open_record(self) -> sqlite3.Connection:
+        db = connect(":memory:" if self.in_memory else self.layout.record)
+        db.execute("PRAGMA synchronous = OFF")
+        if self._kept:
+            db.deserialize(self._kept)
+        return db
+
+    def _close_record(self, db: sqlite3.Connection) -> None:
+        if self.in_memory:
+            self._kept = db.serialize()
+        db.close()
+
     @asynccontextmanager
     async def living(self, life: Life) -> AsyncIterator[Daemon]:
         """One run of the daemon; the block ends with its death or with a clean stop."""
-        db = connect(self.layout.record)
-        db.execute("PRAGMA synchronous = OFF")
+        db = self._open_record()
         provider, line = FakeProvider(self.cloud), Line(self.batch)
+        guard = Guard(provider, Random(0))
         parts = Parts(
             spec=self.spec,
             record=Record(SqliteStore(db), asyncio.get_running_loop().time),
-            providers={"general": provider},
-            home=provider,
+            providers=dict.fromkeys(self.spec.groups, guard),
+            home=guard,
             batch=cast(BatchSystem, line),
             configurator=SimConfigurator(),
             site=Site("127.64.0.1"),
         )
         await parts.record.store.put("site", '{"control_address": "127.64.0.1", "facts": {}}')
-        self._life = life
+        self.life = life
         daemon = Daemon(parts, self.layout)
         runs, stop = asyncio.Event(), asyncio.Event()
 
@@ -205,7 +258,7 @@ class World:
         token = LIFE.set(life)
         task = asyncio.get_running_loop().create_task(run())
         LIFE.reset(token)
-        await _first(runs.wait(), life.over.wait())
+        await first(runs.wait(), life.over.wait())
         self.daemon = daemon
         for request in list(self.spool.values()):
             self._hand_over(daemon, request)
@@ -215,22 +268,27 @@ class World:
             self.daemon = None
             if not life.over.is_set():
                 stop.set()
-                await _first(asyncio.wait([task]), life.over.wait())
-            db.close()
+                await first(asyncio.wait([task]), life.over.wait())
+            self._close_record(db)
             provider.sever()
             line.cut = life.buried = True
-            await _bury()
+            await _bury(life, self.lonely)
 
 
-async def _bury() -> None:
-    """Unwind what is left of a life; its world is out of reach."""
-    while left := asyncio.all_tasks() - {asyncio.current_task()}:
+async def _bury(life: Life, lonely: bool) -> None:
+    """Unwind what is left of a life, in the order of its beginning; its world is out of reach."""
+    while left := list(life.tasks) or (lonely and _others()):
         for task in left:
             task.cancel()
         await asyncio.wait(left, timeout=1)
 
 
-async def _first(*waits: Coroutine[Any, Any, Any]) -> None:
+def _others() -> list["asyncio.Task[Any]"]:
+    return [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+
+async def first(*waits: Coroutine[Any, Any, Any]) -> None:
+    """Until one of them is over; the others are waited for no more."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from springtide import decide, maintenance
+from springtide import boots, decide, maintenance
 from springtide.api import change, shapes, steering
 from springtide.api.asked import (
     body_of,
@@ -57,6 +57,8 @@ def create_app(daemon: Daemon) -> Starlette:
         Route("/apply", change.apply, methods=["POST"]),
         Route("/maintenance", steering.show_maintenance),
         Route("/maintenance", steering.change_maintenance, methods=["POST"]),
+        Route("/holds", steering.show_holds),
+        Route("/holds/lift", steering.lift, methods=["POST"]),
         Route("/why/{what}", tell_why),
         Route("/events", events),
         Route("/plan", plan),
@@ -102,6 +104,8 @@ async def status(request: Request) -> Response:
         {
             **shapes.status(daemon, running, await _batch(daemon)),
             **shapes.maintaining(await maintenance.read(store)),
+            **shapes.held(daemon),
+            "boots": shapes.boots(daemon, await store.boot_times(boots.LOOKED_AT)),
         }
     )
 

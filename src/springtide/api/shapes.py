@@ -6,7 +6,9 @@ from dataclasses import asdict
 from typing import Any
 
 from springtide import __version__, service
+from springtide.boots import advise, summarize
 from springtide.daemon import Daemon
+from springtide.holds import describe
 from springtide.maintenance import Maintenance
 from springtide.model import PLANS, Event, Node, NodeState, Operation, Step
 from springtide.nodeset import fold
@@ -45,6 +47,35 @@ def status(daemon: Daemon, operations: Sequence[Operation], batch: Json) -> Json
 def maintaining(found: Maintenance | None) -> Json:
     about = found and {"by": found.by, "reason": found.reason, "since_at": found.since}
     return {"maintenance": about}
+
+
+def holds(daemon: Daemon) -> list[Json]:
+    """What stops launches, and in which words to say it."""
+    now = daemon.parts.record.now()
+    return [
+        {
+            "key": hold.key,
+            "cause": hold.cause.value,
+            "reason": hold.reason,
+            "count": hold.count,
+            "since_at": hold.since,
+            "until_at": hold.until,
+            "text": describe(hold, now),
+        }
+        for hold in daemon.parts.holding.known.values()
+    ]
+
+
+def held(daemon: Daemon) -> Json:
+    """The groups in which nothing is launched, and how many holds there are in all."""
+    holding = daemon.parts.holding
+    return {"held": dict(holding.held_groups(daemon.spec)), "holds": len(holding.known)}
+
+
+def boots(daemon: Daemon, times: Iterable[tuple[str, float]]) -> list[Json]:
+    """How long nodes took to start, and what to set if the limit leaves them no room."""
+    limit_s = daemon.spec.timing.start
+    return [{**asdict(one), "advice": advise(one, limit_s) or None} for one in summarize(times)]
 
 
 def node(daemon: Daemon, name: str, batch: BatchNode | None, instances: Iterable[Instance]) -> Json:

@@ -35,6 +35,8 @@ class FakeScheduler:
         self.on_resume_fail: list[NodesListener] = []
         self.on_suspend: list[NodesListener] = []
         self.on_reboot: list[NodesListener] = []
+        self.on_drain_lost: list[Callable[[str], object]] = []  # a person's, by nobody's wish
+        self.exempt: frozenset[str] = frozenset()  # SuspendExcNodes
         self.closed = False  # jobs wait
         self.finished: list[FakeJob] = []
         self.killed_jobs: dict[str, str] = {}  # jobs that ran well until somebody's deed
@@ -48,6 +50,16 @@ class FakeScheduler:
         self._suspending: list[str] = []
         self._rebooting: list[str] = []
         self._tick_due = False
+
+    # For assertions
+
+    def node(self, name: str) -> FakeNode:
+        return self._nodes[name]
+
+    @property
+    def open_jobs(self) -> list[FakeJob]:
+        """Those that are not over."""
+        return list(self._open.values())
 
     # What users and instances do
 
@@ -88,7 +100,8 @@ class FakeScheduler:
     def _power_up(self, node: FakeNode) -> None:
         node.power, node.down, node.registered = Power.GOING_UP, False, False
         if not node.drained:
-            node.reason, node.owner = "", None
+            self._forget_drain(node)
+            node.reason = ""
         self._limit(node, self.timing.resume_timeout_s, self._resume_failed)
         self._resuming.append(node.name)
         self._soon()
@@ -115,8 +128,19 @@ class FakeScheduler:
         elif node.reboot is Reboot.REQUESTED:
             self._reboot(node)
         else:
-            self._limit(node, self.timing.idle_s, self._power_down)
+            self._idle(node)
             self._soon()
+
+    def _idle(self, node: FakeNode) -> None:
+        _stop(node.limit)
+        if node.name not in self.exempt:
+            self._limit(node, self.timing.idle_s, self._power_down)
+
+    def _forget_drain(self, node: FakeNode) -> None:
+        """Slurm itself ends drains now and then, whosever they are."""
+        persons, node.drained, node.owner = node.is_persons, False, None
+        for lost in self.on_drain_lost if persons else ():
+            lost(node.name)
 
     def _dismiss(self, node: FakeNode) -> None:
         """Power down by command: with it goes the drain, but not a person's reason for it."""
@@ -156,7 +180,8 @@ class FakeScheduler:
         self._soon()
 
     def _reboot_failed(self, node: FakeNode) -> None:
-        node.reboot, node.drained, node.owner = None, False, None
+        self._forget_drain(node)
+        node.reboot = None
         node.reason += " : reboot timed out"
 
     def _expect(self, node: FakeNode, reason: str) -> None:
@@ -182,7 +207,8 @@ class FakeScheduler:
             self.killed_jobs[node.job.id] = why
 
     def _resume_failed(self, node: FakeNode) -> None:
-        node.power, node.drained, node.owner = Power.DOWN, False, None
+        self._forget_drain(node)
+        node.power = Power.DOWN
         self._late.append(node.name)
         self._soon()
         self._fail(node, "ResumeTimeout reached")
@@ -203,7 +229,7 @@ class FakeScheduler:
         if node.leaving:
             self._dismiss(node)
         elif node.power is Power.UP:
-            self._limit(node, self.timing.idle_s, self._power_down)
+            self._idle(node)
 
     def _reachable(self, node: FakeNode) -> bool:
         return node.address is not None and self._node_at(node.address) == node.name

@@ -26,6 +26,9 @@ def status(
         output.put(render_status(answer, time.time()))
         if news := edited(answer):
             output.note(f"tide: {news}")
+        for group in answer["boots"]:
+            if group["advice"]:
+                output.note(f"tide: {group['advice']}")
 
 
 def render_status(answer: Json, now: float) -> str:
@@ -42,9 +45,13 @@ def render_status(answer: Json, now: float) -> str:
 
 
 def _brakes(answer: Json, now: float) -> list[tuple[str, str]]:
-    """What keeps nodes from being repaired, if anything does."""
-    found = answer["maintenance"]
-    return [("maintenance", render_maintenance(found, now))] if found else []
+    """What keeps nodes from being started or repaired, if anything does."""
+    pairs = [(f"held {group}", f"{why}; see `tide holds`") for group, why in answer["held"].items()]
+    if answer["holds"] and not pairs:
+        pairs.append(("holds", f"{answer['holds']}, but no whole group; see `tide holds`"))
+    if found := answer["maintenance"]:
+        pairs.append(("maintenance", render_maintenance(found, now)))
+    return pairs
 
 
 def _file(answer: Json) -> str:

@@ -108,6 +108,11 @@ class FakeCloud:
         """Every instance that was ever made while its node had another."""
         return list(self._twins)
 
+    @property
+    def made(self) -> int:
+        """How many instances there have ever been."""
+        return self._made
+
     def node_at(self, address: str) -> str | None:
         """The node whose running instance answers at the address."""
         record = self._at_address.get(address)

@@ -5,7 +5,6 @@ Rebuild and update use it; their instances are deleted and made by `instances`.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 from springtide import decide, service
@@ -15,8 +14,6 @@ from springtide.record import whole
 from springtide.service import Fate
 from springtide.steps.launches import describe
 from springtide.steps.work import (
-    FIRST_PAUSE_S,
-    LONGEST_PAUSE_S,
     Fallen,
     Work,
     insist,
@@ -152,29 +149,16 @@ async def reboot_requested(work: Work) -> Fallen:
 
 
 async def _reboot(work: Work, provider: Provider, names: Sequence[str]) -> Fallen:
-    loop = asyncio.get_running_loop()
-    end, pause_s = loop.time() + work.parts.spec.timing.start, FIRST_PAUSE_S
-    pending, fallen = list(names), Fallen()
-    while pending:
-        results = await _call(work, provider, pending)
-        await _rebooted(work, results)
-        late = loop.time() + pause_s > end
-        failed = {n: e for n, e in results.items() if isinstance(e, CloudError)}
-        pending = [n for n, e in failed.items() if isinstance(e, Transient) and not late]
-        fallen |= {n: f"{decide.explain(e)}: {e}" for n, e in failed.items() if n not in pending}
-        if pending:
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-    return fallen
+    results = await _call(work, provider, names)
+    await _rebooted(work, results)
+    return {n: decide.explain(e) for n, e in results.items() if isinstance(e, CloudError)}
 
 
 async def _call(
     work: Work, provider: Provider, names: Sequence[str]
 ) -> Mapping[str, Instance | CloudError]:
     nodes = work.record.of(names)
-    launches = [
-        replace(describe(work, node, 0), flavor=node.flavor or "", zone=node.zone) for node in nodes
-    ]
+    launches = [describe(work, node, (node.flavor or "", node.zone, None)) for node in nodes]
 
     async def call() -> Mapping[str, Instance | CloudError]:
         return await provider.reboot(launches)

@@ -13,18 +13,15 @@ from springtide.ports import (
     OURS,
     BatchNode,
     CloudError,
-    Instance,
     InstanceState,
-    Launch,
     Power,
     Provider,
-    Transient,
     Unavailable,
 )
-from springtide.record import whole
 from springtide.service import Fate
 from springtide.steps import afresh
-from springtide.steps.launches import describe
+from springtide.steps.launches import launch
+from springtide.steps.whole_jobs import give_up_spares
 from springtide.steps.work import (
     FIRST_PAUSE_S,
     LONGEST_PAUSE_S,
@@ -52,8 +49,9 @@ async def create_instances(work: Work) -> Fallen:
     await _request(work, await _called_for(work, fallen))
     requested = work.record.of(work.names, NodeState.REQUESTED)
     wanted = [node.name for node in requested if node.name not in fallen and not node.instance]
-    launched = (_launch(work, provider, names) for provider, names in work.by_provider(wanted))
-    return fallen | merged(await together(launched))
+    launched = (launch(work, provider, names) for provider, names in work.by_provider(wanted))
+    fallen |= merged(await together(launched))
+    return fallen | await give_up_spares(work, fallen)
 
 
 async def _let_leave(work: Work) -> None:
@@ -151,73 +149,6 @@ async def _request(work: Work, names: Iterable[str]) -> None:
         for node in work.record.of(names, NodeState.OFF)
     ]
     await work.record.move(moves, "node requested", work.operation.id)
-
-
-async def _launch(work: Work, provider: Provider, names: Sequence[str]) -> Fallen:
-    """Launch until each node has an instance or no choice and no time is left."""
-    loop = asyncio.get_running_loop()
-    end, pause_s = loop.time() + work.parts.spec.timing.start, FIRST_PAUSE_S
-    tried = dict.fromkeys(names, 0)
-    pending, fallen = list(names), Fallen()
-    while pending:
-        launches = [describe(work, work.record.nodes[name], tried[name]) for name in pending]
-        results = await _create(provider, launches)
-        sorted_out = decide.sort_launches(results, _choices_left(work, tried))
-        await _made(work, sorted_out.made)
-        fallen |= sorted_out.fallen
-        for name in sorted_out.elsewhere:
-            tried[name] += 1
-        pending = [*sorted_out.elsewhere, *sorted_out.again]
-        if sorted_out.again and loop.time() + pause_s > end:
-            fallen |= {name: _gave_up(results[name]) for name in sorted_out.again}
-            pending = list(sorted_out.elsewhere)
-        elif sorted_out.again:
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-    return fallen
-
-
-async def _create(
-    provider: Provider, launches: Sequence[Launch]
-) -> dict[str, Instance | CloudError]:
-    """A provider that fails as a whole fails each node. What it makes must not be lost sight of."""
-    try:
-        results = await whole(_called(provider, launches))
-    except CloudError as error:
-        return {launch.node: error for launch in launches}
-    silent = Transient("the provider said nothing about it")
-    return {launch.node: results.get(launch.node, silent) for launch in launches}
-
-
-async def _called(
-    provider: Provider, launches: Sequence[Launch]
-) -> Mapping[str, Instance | CloudError]:
-    return await provider.create(launches)
-
-
-def _gave_up(error: object) -> str:
-    return f"{decide.explain(Transient())} until the time to start was over: {error}"
-
-
-def _choices_left(work: Work, tried: dict[str, int]) -> dict[str, int]:
-    spec = work.parts.spec
-    known = {group: len(decide.choices(spec, group)) for group in spec.groups}
-    return {name: known[spec.node_group[name]] - 1 - count for name, count in tried.items()}
-
-
-async def _made(work: Work, made: Mapping[str, Instance]) -> None:
-    moves = [
-        node.to(
-            NodeState.BOOTING,
-            instance=made[node.name].id,
-            address=made[node.name].address,
-            flavor=made[node.name].flavor,
-            zone=made[node.name].zone,
-            image=made[node.name].image,
-        )
-        for node in work.record.of(made, NodeState.REQUESTED)
-    ]
-    await work.record.move(moves, "instance created", work.operation.id)
 
 
 async def wait_reachable(work: Work) -> Fallen:

@@ -1,14 +1,27 @@
-"""Launches as they are asked of a provider, from spec and record."""
+"""Launching instances: where, as what, and what follows when a provider will not.
+
+Called by `instances`; reboots use `describe`. A provider's passing failures are the guard's.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 
 from springtide import decide
-from springtide.model import Node
-from springtide.ports import Launch
-from springtide.steps.work import Work
+from springtide.decide import Choice
+from springtide.model import Node, NodeState
+from springtide.ports import CloudError, Instance, Launch, Provider, Transient
+from springtide.record import whole
+from springtide.steps.work import Fallen, Work
+
+FIRST_ONE = "its group failed before, so one node is tried first"
+NO_PLACE = "every place where it could be made was full a moment ago"
+UNASKED = frozenset({"batch", "reconcile"})
+"""A person may know better than a hold."""
 
 
-def describe(work: Work, node: Node, choice: int) -> Launch:
-    """The launch of a node with its n-th choice of flavor and zone."""
-    flavor, zone = decide.choices(work.parts.spec, node.group)[choice]
+def describe(work: Work, node: Node, choice: Choice) -> Launch:
+    """The launch of a node with this choice of flavor, zone and market."""
+    flavor, zone, market = choice
     assert node.image is not None
     assert work.parts.site is not None
     return Launch(
@@ -19,5 +32,120 @@ def describe(work: Work, node: Node, choice: int) -> Launch:
         image=node.image,
         flavor=flavor,
         zone=zone,
+        market=market,
         user_data=work.parts.configurator.user_data(node, work.parts.site),
     )
+
+
+async def launch(work: Work, provider: Provider, names: Sequence[str]) -> Fallen:
+    """Launch what is not held; in a group that is tried again, one node before the others."""
+    if work.operation.asked_by not in UNASKED:
+        return await _launch(work, provider, names)
+    fallen = _held(work, names)
+    probing = _probing(work, [name for name in names if name not in fallen])
+    first = [some[0] for some in probing.values()]
+    fallen |= await _launch(work, provider, first)
+    fallen |= _held(work, names)
+    for some in _probing(work, [n for n in names if n not in fallen]).values():
+        fallen |= dict.fromkeys((name for name in some if name not in first), FIRST_ONE)
+    rest = [name for name in names if name not in first and name not in fallen]
+    return fallen | await _launch(work, provider, rest)
+
+
+def _held(work: Work, names: Iterable[str]) -> Fallen:
+    """Nodes of groups in which nothing is launched now; not those that have an instance."""
+    groups = work.parts.holding.held_groups(work.parts.spec)
+    waiting = work.record.of(names, NodeState.REQUESTED)
+    return {node.name: groups[node.group] for node in waiting if node.group in groups}
+
+
+def _probing(work: Work, names: Iterable[str]) -> dict[str, list[str]]:
+    """The nodes of each group that is tried again after a hold."""
+    found: dict[str, list[str]] = {}
+    for node in work.record.of(names):
+        if work.parts.holding.is_probing(work.parts.spec, node.group):
+            found.setdefault(node.group, []).append(node.name)
+    return found
+
+
+async def _launch(work: Work, provider: Provider, names: Sequence[str]) -> Fallen:
+    """Until each node has an instance or no choice is left."""
+    choices = _choices(work, names)
+    fallen = {name: NO_PLACE for name in names if not choices[name]}
+    pending = [name for name in names if choices[name]]
+    while pending:
+        chosen = {name: choices[name].pop(0) for name in pending}
+        results = await _create(work, provider, chosen)
+        await _made(work, results)
+        await _learn(work, chosen, results)
+        failed = {n: error for n, error in results.items() if isinstance(error, CloudError)}
+        pending = decide.elsewhere(failed, choices)
+        fallen |= {n: decide.explain(e) for n, e in failed.items() if n not in pending}
+    return fallen
+
+
+def _choices(work: Work, names: Sequence[str]) -> dict[str, list[Choice]]:
+    """The places where each node may be tried, best first."""
+    spec, groups = work.parts.spec, defaultdict[str, list[str]](list)
+    for node in work.record.of(names):
+        groups[node.group].append(node.name)
+    if work.operation.asked_by not in UNASKED:
+        return {n: decide.choices(spec, group) for group, some in groups.items() for n in some}
+    places = work.parts.holding.places
+    return {
+        name: choices
+        for group, some in groups.items()
+        for name, choices in zip(some, places(spec, group, len(some)), strict=True)
+    }
+
+
+async def _create(
+    work: Work, provider: Provider, chosen: Mapping[str, Choice]
+) -> dict[str, Instance | CloudError]:
+    """A provider that fails as a whole fails each node. What it makes must not be lost sight of."""
+    nodes = work.record.nodes
+    launches = [describe(work, nodes[name], choice) for name, choice in chosen.items()]
+
+    async def call() -> Mapping[str, Instance | CloudError]:
+        return await provider.create(launches)
+
+    try:
+        results = await whole(call())
+    except CloudError as error:
+        return dict.fromkeys(chosen, error)
+    silent = Transient("the provider said nothing about it")
+    return {name: results.get(name, silent) for name in chosen}
+
+
+async def _learn(
+    work: Work, chosen: Mapping[str, Choice], results: Mapping[str, Instance | CloudError]
+) -> None:
+    """What it means for others that come here: refusals first, for a success weighs more."""
+    spec, nodes, holding = work.parts.spec, work.record.nodes, work.parts.holding
+    refused = {
+        (nodes[n].group, chosen[n], type(e)): e
+        for n, e in results.items()
+        if isinstance(e, CloudError)
+    }
+    for (group, choice, _), error in refused.items():
+        await holding.refused(spec, group, choice, error)
+    made = {(nodes[n].group, chosen[n]) for n, one in results.items() if isinstance(one, Instance)}
+    for group, choice in made - {(group, choice) for group, choice, _ in refused}:
+        await holding.made(spec, group, choice)
+
+
+async def _made(work: Work, results: Mapping[str, Instance | CloudError]) -> None:
+    made = {name: one for name, one in results.items() if isinstance(one, Instance)}
+    moves = [
+        node.to(
+            NodeState.BOOTING,
+            instance=made[node.name].id,
+            address=made[node.name].address,
+            flavor=made[node.name].flavor,
+            zone=made[node.name].zone,
+            image=made[node.name].image,
+            config=work.parts.config_of(node.group),
+        )
+        for node in work.record.of(made, NodeState.REQUESTED)
+    ]
+    await work.record.move(moves, "instance created", work.operation.id)

@@ -25,11 +25,18 @@ async def wait_registered(work: Work) -> Fallen:
         await _welcome(work, joining, seen)
         fallen |= decide.unwanted(joining, seen)
         if loop.time() > look_at:
-            fallen |= await _dead(work, _joining(work, fallen))
+            fallen |= await _counted(work, await _dead(work, _joining(work, fallen)))
             look_at = loop.time() + DEATH_WATCH_S
         if loop.time() > end:
-            return fallen | dict.fromkeys((n.name for n in _joining(work, fallen)), _late(work))
+            late = dict.fromkeys((n.name for n in _joining(work, fallen)), _late(work))
+            return fallen | await _counted(work, late)
     return fallen
+
+
+async def _counted(work: Work, failed: Fallen) -> Fallen:
+    """Failed boots count: too many in a row, and the group is held."""
+    await work.parts.holding.failed_boots(failed, work.parts.spec.node_group)
+    return failed
 
 
 async def _welcome(work: Work, joining: list[Node], seen: Seen) -> None:
@@ -67,9 +74,9 @@ def _joining(work: Work, fallen: Fallen) -> list[Node]:
 
 
 async def _ready(work: Work, nodes: list[Node]) -> None:
-    await work.record.move(
-        [node.to(NodeState.READY) for node in nodes], "node registered", work.operation.id
-    )
+    moves = [node.to(NodeState.READY) for node in nodes]
+    await work.record.move(moves, "node registered", work.operation.id)
+    await work.parts.holding.booted(nodes)
 
 
 async def _tell_again(work: Work, addresses: Mapping[str, str]) -> None:

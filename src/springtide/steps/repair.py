@@ -18,6 +18,8 @@ async def give_back(work: Work) -> Fallen:
     seen = await insist(partial(work.parts.batch.nodes, work.names), lock_s)
     rules = await _rules(work, seen)
     broken = {name: rule for name, rule in rules.items() if rule.repair is Repair.REPAIR}
+    unfit = {name: rule.why for name, rule in broken.items() if rule.name == triage.UNFIT}
+    await work.parts.holding.failed_boots(unfit, work.parts.spec.node_group)
     with suppress(Unavailable):
         await _tell_owners(work, {name: rule.why for name, rule in broken.items()})
     for why, names in _by_reason(broken).items():

@@ -9,10 +9,11 @@ from contextlib import suppress
 from functools import partial
 from math import inf
 
-from springtide import decide
+from springtide import decide, failures
 from springtide.model import DRAINS, STARTING, Kind, NodeState
 from springtide.ports import Unavailable
 from springtide.steps.afresh import still_up
+from springtide.steps.bootlogs import keep_log
 from springtide.steps.instances import remove
 from springtide.steps.inventory import publish, refresh_inventory, release
 from springtide.steps.work import Fallen, Work, insist
@@ -25,7 +26,7 @@ async def rescue(work: Work, fallen: Fallen) -> None:
     """
     if work.operation.kind in DRAINS:
         await _return(work, fallen)
-    await _fail(work, fallen)
+    fallen = await _fail(work, fallen)
     if work.operation.kind is Kind.RESUME:
         await _give_back(work, fallen)
     doomed = work.record.of(fallen, NodeState.FAILED, NodeState.DELETING)
@@ -53,13 +54,25 @@ async def _return(work: Work, fallen: Fallen) -> None:
     )
 
 
-async def _fail(work: Work, fallen: Fallen) -> None:
+async def _fail(work: Work, fallen: Fallen) -> Fallen:
+    """Answers the reasons, those of failed boots with their causes."""
+    reasons = fallen | await _causes(work, fallen)
     starting = [node for node in work.record.of(fallen) if node.state in STARTING]
     await work.record.move(
-        [node.to(NodeState.FAILED, reason=fallen[node.name]) for node in starting],
+        [node.to(NodeState.FAILED, reason=reasons[node.name]) for node in starting],
         "node failed",
         work.operation.id,
     )
+    return reasons
+
+
+async def _causes(work: Work, fallen: Fallen) -> Fallen:
+    """Why nodes did not come up: found out now, or before a crash and on record since."""
+    failed = work.record.of(n for n, why in fallen.items() if failures.is_failed_boot(why))
+    found = await keep_log(work, [node.name for node in failed if node.state in STARTING])
+    known = {node.name: node.reason for node in failed if node.state not in STARTING}
+    told = {name: failures.explain(fallen[name], cause) for name, cause in found.items()}
+    return {name: why for name, why in known.items() if why} | told
 
 
 async def _report(work: Work, fallen: Fallen) -> None:

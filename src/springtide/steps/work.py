@@ -5,6 +5,7 @@ import json
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
 from typing import TypeVar
 
 from springtide.model import Node, NodeState, Operation
@@ -23,6 +24,7 @@ from springtide.spec import Cluster
 from springtide.spec.fingerprint import fingerprint
 from springtide.spec.leaving import union
 from springtide.steps.census import Census
+from springtide.steps.holding import Holding
 from springtide.steps.roll_call import RollCall
 
 T = TypeVar("T")
@@ -69,11 +71,13 @@ class Parts:
     """Reasons and owners of drained nodes on their way up: Slurm forgets them when they join."""
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     """The batch system's configuration has one writer at a time."""
+    holding: Holding = field(init=False)
     roll_call: RollCall = field(init=False)
     census: Census = field(init=False)
 
     def __post_init__(self) -> None:
         self.wanted = self.spec
+        self.holding = Holding(self.record)
         self.roll_call = RollCall(self.batch)
         self.census = Census(self.spec.cluster)
 
@@ -86,6 +90,7 @@ class Parts:
         self.site = Site(**json.loads(known)) if known else None
         self.applied = Applied(**json.loads(await facts.get("applied") or "{}"))
         self.stopped = bool(await facts.get("stopped"))
+        await self.holding.load()
         await self.keep_file(self.file or await facts.get("file") or "")
         former = await facts.get("former")
         self.former = Cluster.model_validate(json.loads(former)) if former else None
@@ -137,6 +142,13 @@ class Parts:
         known = self.former.managed if self.former else ()
         leaving = [n for n in known if n not in self.wanted.node_group and n not in gone]
         return union(self.wanted, self.former, leaving) if self.former and leaving else self.wanted
+
+    def config_of(self, group: str) -> str:
+        """The fingerprint of the configuration that a node of the group would start with now."""
+        if self.site is None:
+            return ""
+        text = self.configurator.user_data(Node("node", group), self.site)
+        return sha256(text.encode()).hexdigest()[:16]
 
     def strays(self) -> list[str]:
         """Nodes that are up and of which nobody knows what they should be."""

@@ -1,0 +1,191 @@
+"""Which repairs one look at the world calls for, and which of them the brakes allow. Pure.
+
+The reconciler reads the world once, asks here, and acts. What is wrong with a single node is
+said by `triage`.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from springtide import triage
+from springtide.model import Move, Node, NodeState
+from springtide.ports import BatchNode, Instance, InstanceState
+from springtide.spec import Timing
+from springtide.spec.values import share_of
+from springtide.triage import Batch, Cloud, Repair, Rule, View
+
+FEW = 3
+SHARE = "20%"
+"""No more running nodes than the larger of these are given up in one pass."""
+
+_PARTING = frozenset({Repair.REPAIR, Repair.SUSPEND})
+_RUNNING = frozenset({Cloud.RUNNING, Cloud.PENDING, Cloud.TWINS, Cloud.STRANGE})
+_HEARD = frozenset({Batch.SERVING, Batch.BUSY})
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What batch system and providers said, of nodes that no operation is at."""
+
+    nodes: Mapping[str, Node]
+    """By the record; only those of which everything is known."""
+    seen: Mapping[str, BatchNode] = field(default_factory=dict)
+    instances: Mapping[str, Sequence[Instance]] = field(default_factory=dict)
+    strangers: tuple[Instance, ...] = ()
+    """Instances with our tag and the name of no node of ours."""
+
+    def views(self) -> dict[str, View]:
+        return {
+            name: triage.view(node, self.seen.get(name), self.instances.get(name, ()))
+            for name, node in self.nodes.items()
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it should be with a node (or a strange instance)."""
+
+    node: str
+    view: View
+    rule: Rule
+    since: float
+    due_at: float | None
+    """When it is repaired; None is never, by us."""
+
+
+def findings(
+    views: Mapping[str, View], before: Mapping[str, Finding], timing: Timing, now: float
+) -> dict[str, Finding]:
+    """What is wrong with each node, and since when; one that changes its trouble begins anew."""
+    found = {}
+    for name, view in views.items():
+        rule = triage.rule_of(view)
+        if rule.repair is Repair.REST and rule.owner is triage.Owner.NOBODY:
+            continue
+        known = before.get(name)
+        since = known.since if known and known.rule is rule else now
+        limit_s = triage.limit_s(rule.after, timing)
+        due_at = None if limit_s is None else since + limit_s
+        found[name] = Finding(name, view, rule, since, due_at)
+    return found
+
+
+def due(found: Iterable[Finding], now: float) -> dict[Repair, list[Finding]]:
+    """What is to be done now, those together that are done alike."""
+    groups: dict[Repair, list[Finding]] = defaultdict(list)
+    for one in found:
+        if one.due_at is not None and one.due_at <= now:
+            groups[one.rule.repair].append(one)
+    return groups
+
+
+# --- brakes --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Braked:
+    """What may be given up now, and what a brake keeps."""
+
+    allowed: tuple[Finding, ...]
+    kept: tuple[Finding, ...]
+
+
+def brake(doomed: Iterable[Finding], running: int) -> Braked:
+    """Give up few of the nodes that run, idle ones first; as many as one likes of the dead.
+
+    If many nodes seem dead that the batch system still hears from, the list is not believed.
+    """
+    most = max(FEW, share_of(SHARE, running))
+    dead, alive, doubtful = _sorted_out(doomed)
+    believed = doubtful if len(doubtful) <= most else []
+    left = most - len(believed)
+    idle_first = sorted(alive, key=lambda one: one.view[1] is Batch.BUSY)
+    allowed = (*dead, *believed, *idle_first[:left])
+    kept = [*idle_first[left:], *(doubtful if not believed else ())]
+    return Braked(allowed, tuple(kept))
+
+
+def _sorted_out(
+    doomed: Iterable[Finding],
+) -> tuple[list[Finding], list[Finding], list[Finding]]:
+    """Those that nobody has any more, those that run, and those on which views differ."""
+    dead, alive, doubtful = [], [], []
+    for one in doomed:
+        _, batch, _, cloud = one.view
+        if cloud in _RUNNING:
+            alive.append(one)
+        elif batch in _HEARD:
+            doubtful.append(one)
+        else:
+            dead.append(one)
+    return dead, alive, doubtful
+
+
+def gives_up(repair: Repair) -> bool:
+    return repair in _PARTING
+
+
+# --- what single repairs mean ----------------------------------------------------------------
+
+
+def adoption(node: Node, seen: BatchNode, instances: Iterable[Instance]) -> Move | None:
+    """The record as the world has it: the node serves with the instance that is heard from."""
+    running = [one for one in instances if one.state is InstanceState.RUNNING]
+    heard = [one for one in running if one.address == seen.address] or running
+    if not heard:
+        return None
+    one = max(heard, key=lambda instance: instance.generation)
+    after = replace(
+        node,
+        state=NodeState.READY,
+        generation=one.generation,
+        instance=one.id,
+        address=one.address,
+        image=one.image,
+        flavor=one.flavor,
+        zone=one.zone,
+        reason="",
+    )
+    return Move(node, after)
+
+
+def extras(node: Node, seen: BatchNode | None, instances: Sequence[Instance]) -> list[Instance]:
+    """What a node has besides the instance that serves; nothing if it is not clear which does."""
+    staying = [one for one in instances if one.state is not InstanceState.DELETING]
+    right = [one for one in staying if one.generation == node.generation]
+    kept = next((one for one in right if seen and one.address == seen.address), None)
+    kept = kept or next((one for one in right if one.id == node.instance), None)
+    return [one for one in staying if one is not kept] if kept else []
+
+
+def because(found: Iterable[Finding]) -> dict[str, list[str]]:
+    """The nodes of each trouble."""
+    reasons: dict[str, list[str]] = defaultdict(list)
+    for one in found:
+        reasons[one.rule.why].append(one.node)
+    return reasons
+
+
+# --- drift ---------------------------------------------------------------------------------
+
+
+def within(hours: Collection[str], clock: datetime) -> bool:
+    """Whether it is one of these times of the day; always, if none is named."""
+    now = f"{clock:%H:%M}"
+    return not hours or any(_is_within(span, now) for span in hours)
+
+
+def _is_within(span: str, now: str) -> bool:
+    begin, end = span.split("-")
+    return begin <= now < end if begin < end else now >= begin or now < end
+
+
+def replaceable(
+    drifted: Iterable[str], busy: Collection[str], share: str, up: int, under_way: int
+) -> list[str]:
+    """Which drifted nodes may be replaced now: those without jobs first, within the budget."""
+    budget = share_of(share, up) - under_way
+    idle_first = sorted(drifted, key=lambda name: name in busy)
+    return idle_first[: max(0, budget)]
