@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 
 from springtide.model import Request
-from springtide.spool import MAX_FILE, BadRequest, Spool, parse_request, read_request, reason
+from springtide.spool import (
+    MAX_FILE,
+    MAX_WIDE,
+    BadRequest,
+    Spool,
+    parse_request,
+    read_request,
+    reason,
+)
 
 GOOD: dict[str, Any] = {"id": "ab", "at": 5, "nodes": "c[1-2]", "job": None, "resume_file": None}
 
@@ -19,18 +27,42 @@ def test_a_message_becomes_a_request() -> None:
     assert parse_request("resume", GOOD) == Request("ab", "resume", ("c1", "c2"), 5.0, ())
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"jobs":[{"job_id":1,"nodes":"c[001-002]"}],"all_nodes":"c[001-002]"}',
-        '{"jobs":[{"extra":null,"job_id":1,"features":null,"nodes_alloc":"t1","nodes_resume":"t1",'
-        '"oversubscribe":"NO","partition":"main","reservation":null}],"all_nodes_resume":"t1"}',
-        '{"jobs":[{"job_id":1,"exclusive":false,"priority":7,"something_new":{}}],"x":[]}',
-    ],
-    ids=["22.05", "24.11", "26.05"],
-)
-def test_the_resume_files_of_all_versions_name_their_jobs(text: str) -> None:
-    assert parse_request("resume", {**GOOD, "resume_file": text}).jobs == ("1",)
+FILES = {
+    "22.05": '{"jobs":[{"job_id":1,"nodes":"c[001-002]"}],"all_nodes":"c[001-002]"}',
+    "24.11": '{"jobs":[{"extra":null,"job_id":1,"features":null,"nodes_alloc":"c[001-002]",'
+    '"nodes_resume":"c001","oversubscribe":"NO","partition":"main","reservation":null}],'
+    '"all_nodes_resume":"c001"}',
+    "26.05": '{"jobs":[{"extra":null,"job_id":1,"exclusive":false,"features":null,"priority":7,'
+    '"nodes_alloc":"c[001-002]","nodes_resume":"c[001-002]","oversubscribe":"NO",'
+    '"partition":"main","reservation":null,"something_new":{}}],"all_nodes_resume":"c[001-002]"}',
+}
+"""Resume files as Slurm of these versions writes them."""
+
+
+@pytest.mark.parametrize("version", FILES)
+def test_the_resume_files_of_all_versions_name_their_jobs(version: str) -> None:
+    request = parse_request("resume", {**GOOD, "resume_file": FILES[version]})
+    assert request.jobs == ("1",)
+    assert request.wide == {"1": "c[001-002]"}
+
+
+def test_jobs_of_several_nodes_are_told_apart() -> None:
+    lists = {"1": "c[1-3,2]", "2": "c4", "3": "c[4-4]", "4": "d5,c6,c6", "5": "c[1", "6": 7}
+    listed = [{"job_id": int(id), "nodes": nodes} for id, nodes in lists.items()]
+    listed += [{"job_id": 7}, {"job_id": 8, "nodes": None}, {"job_id": 9, "nodes_alloc": ["c1"]}]
+    request = parse_request("resume", {**GOOD, "resume_file": json.dumps({"jobs": listed})})
+    assert request.jobs == tuple("123456789")
+    assert request.wide == {"1": "c[1-3]", "4": "c6,d5"}
+
+
+def test_lists_that_stand_for_very_many_nodes_are_passed_over() -> None:
+    lists = ["c[1-60000]"] * 4 + ["c[1-999999999]"] + ["d[1-2]"] * MAX_WIDE
+    listed = [{"job_id": id, "nodes": nodes} for id, nodes in enumerate(lists, 1)]
+    request = parse_request("resume", {**GOOD, "resume_file": json.dumps({"jobs": listed})})
+    assert len(request.jobs) == len(lists)
+    assert len(request.wide) == MAX_WIDE
+    assert "4" not in request.wide, "three have all that is allowed together"
+    assert "5" not in request.wide
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"jobs": 5}', '{"jobs": [{}]}', '{"jobs": [3]}'])
