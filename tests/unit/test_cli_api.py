@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from springtide.cli.client import Client, Refused, UnixConnection
-from springtide.ports import NoCapacity
+from springtide.decide import choices
+from springtide.ports import NoCapacity, QuotaExceeded
 from tests.unit.cli_world import LIMIT_S, World, run, served, wait_until
 
 REBUILD = {
@@ -59,6 +60,7 @@ def answers(world: World) -> dict[str, Any]:
     return {
         "Status": status,
         "Batch": status["batch"],
+        "Boots": status["boots"][0],
         "Nodes": nodes,
         "Node": nodes["nodes"][0],
         "NodeInBatch": nodes["nodes"][0]["batch"],
@@ -78,6 +80,7 @@ def answers(world: World) -> dict[str, Any]:
         **_applied(world, daemon),
         **_drained(daemon),
         **_maintained(daemon),
+        **_held(world, daemon),
         "Cancelled": _cancelled(world, daemon),
         "Error": _error(daemon),
         "Checks": checks,
@@ -104,6 +107,19 @@ def _maintained(daemon: Client) -> dict[str, Any]:
     assert daemon.get("/status")["maintenance"] == answer["maintenance"]
     daemon.post("/maintenance", {"on": False})
     return {"Wish": wish, "Maintaining": answer, "Maintenance": answer["maintenance"]}
+
+
+def _held(world: World, daemon: Client) -> dict[str, Any]:
+    holding, lift = world.daemon.parts.holding, {"key": "general"}
+    choice = choices(world.spec, "general")[0]
+    world.call(lambda: holding.refused(world.spec, "general", choice, QuotaExceeded("16 cores")))
+    found = printed(world, "holds")
+    return {
+        "Holds": found,
+        "Hold": found["holds"][0],
+        "Lift": lift,
+        "Lifted": daemon.post("/holds/lift", lift),
+    }
 
 
 def _spec_file(world: World) -> Path:

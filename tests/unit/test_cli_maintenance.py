@@ -5,7 +5,7 @@ import json
 import pytest
 
 from springtide.cli.endings import Exit
-from tests.unit.cli_world import World, served
+from tests.unit.cli_world import SPEC, World, served, wait_until
 
 
 def happened(world: World, *what: str) -> list[tuple[str, str]]:
@@ -83,3 +83,31 @@ def test_whoever_may_not_change_the_cluster_may_look() -> None:
         refused = world.as_user("nobody", "maintenance", "on", "--reason", "mine")
         assert (refused.returncode, "may not change this cluster" in refused.stderr) == (1, True)
         assert world.as_user("nobody", "maintenance").stdout.startswith("maintenance off")
+
+
+def another_pass(world: World) -> None:
+    """Wait for the end of a pass that begins after now."""
+    for _ in range(2):
+        known = world.daemon.reconciler.findings
+        wait_until(lambda: world.daemon.reconciler.findings is not known)  # noqa: B023
+
+
+def test_what_breaks_meanwhile_is_told_and_repaired_only_afterwards() -> None:
+    often = SPEC.replace("timing: {", "timing: {reconcile: 50ms, grace: 0s, ")
+    with served(often) as world:
+        assert world.run("resume", "c1").code == 0
+        world.run("maintenance", "on", "--reason", "new switch")
+
+        async def die() -> None:
+            [instance] = world.cloud.alive()
+            world.cloud.die(instance.id)
+
+        another_pass(world)  # one that was under way when it began may still have repaired
+        before = world.operations()
+        world.call(die)
+        wait_until(lambda: "c1" in world.daemon.reconciler.findings)
+        another_pass(world)
+        assert world.operations() == before
+        assert world.states("c1") == ["ready"]
+        world.run("maintenance", "off")
+        wait_until(lambda: world.states("c1") == ["off"])
