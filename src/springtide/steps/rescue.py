@@ -114,5 +114,5 @@ async def _tell_owners(work: Work, fallen: Fallen) -> None:
     """Say it to the jobs that wait for the nodes, while the batch system still knows which."""
     with suppress(Unavailable):
         jobs = await work.parts.batch.jobs()
-        for job, why in decide.news(jobs, fallen).items():
-            await work.parts.batch.tell(job, why)
+        for why, told in decide.news(jobs, fallen).items():
+            await work.parts.batch.tell(",".join(told), why)
