@@ -22,8 +22,8 @@ from springtide.ports import (
 )
 from springtide.spec import Cluster
 
-MOST_TOLD = 50
-"""Jobs that are told of one misfortune: each costs a command."""
+FEW = 10
+"""Jobs that get a letter of their own."""
 
 Choice = tuple[str, str | None, str | None]
 """A flavor, a zone and a market."""
@@ -127,24 +127,25 @@ def astray(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> dict[str, s
     }
 
 
-def news(jobs: Iterable[Job], fallen: Mapping[str, str]) -> dict[str, str]:
-    """What to say to each job that waits for nodes which cannot start, the first few of them."""
-    told: dict[str, str] = {}
-    for job in (job for job in jobs if job.configuring):
-        missing = [name for name in job_nodes(job) if name in fallen]
-        if missing and len(told) < MOST_TOLD:
-            why = fallen[missing[0]]
-            told[job.id] = f"{fold(missing)} could not start, so the job waits again: {why}"
-    return told
+def news(jobs: Iterable[Job], fallen: Mapping[str, str]) -> dict[str, list[str]]:
+    """What to say to jobs that wait for nodes which cannot start, and to which."""
+    waiting = [job for job in jobs if job.configuring]
+    return _letters(waiting, fallen, "{} could not start, so the job waits again: {}")
 
 
-def losses(jobs: Iterable[Job], broken: Mapping[str, str]) -> dict[str, str]:
-    """What to say to each job that has one of these nodes, the first few of them."""
-    told: dict[str, str] = {}
-    for job in jobs:
-        lost = [name for name in job_nodes(job) if name in broken]
-        if lost and len(told) < MOST_TOLD:
-            told[job.id] = f"{fold(lost)} broke ({broken[lost[0]]}); the job goes back to the queue"
+def losses(jobs: Iterable[Job], broken: Mapping[str, str]) -> dict[str, list[str]]:
+    """What to say to jobs that have one of these nodes, and to which."""
+    return _letters(jobs, broken, "{} broke, so the job goes back to the queue: {}")
+
+
+def _letters(jobs: Iterable[Job], reasons: Mapping[str, str], words: str) -> dict[str, list[str]]:
+    """The same letter costs one command for all; so if they are many, nodes are not named."""
+    told: dict[str, list[str]] = {}
+    missing = {job.id: [name for name in job_nodes(job) if name in reasons] for job in jobs}
+    concerned = {job: names for job, names in missing.items() if names}
+    for job, names in concerned.items():
+        which = fold(names) if len(concerned) <= FEW else "a node of it"
+        told.setdefault(words.format(which, reasons[names[0]]), []).append(job)
     return told
 
 

@@ -267,7 +267,7 @@ class BatchSystem(Protocol):
         ...
 
     async def tell(self, job: str, text: str) -> None:
-        """Say something to the job's owner."""
+        """Say something to the owner of a job, or of several, separated by commas."""
         ...
 
     async def reload(self, site: Site) -> str:

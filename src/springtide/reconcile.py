@@ -14,6 +14,7 @@ from springtide import maintenance, repairs, service, triage
 from springtide.engine import Engine, Refused
 from springtide.model import SITE, Kind, Move, NodeState
 from springtide.nodeset import fold
+from springtide.planner import Planner
 from springtide.ports import ITSELF, CloudError, Instance, InstanceState, Provider, Unavailable
 from springtide.repairs import Finding, World
 from springtide.steps import Parts
@@ -85,8 +86,12 @@ class Reconciler:
         broken = await self.parts.batch.standing()
         await self._say("batch system down", broken)
         if broken and not resting:
-            names = self.parts.wanted.always_up
-            await self.engine.submit(Kind.DEPLOY, names, asked_by=BY, reason=broken)
+            lost = await Planner(self.parts).lost()
+            names = dict.fromkeys((*self.parts.wanted.always_up, *lost))
+            options = {"lost": fold(lost)} if lost else {}
+            await self.engine.submit(
+                Kind.DEPLOY, names, asked_by=BY, reason=broken, options=options
+            )
         return bool(broken)
 
     async def _look(self) -> World | None:

@@ -12,14 +12,14 @@ from typing import TypeVar
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from springtide import boots, decide, maintenance, story
+from springtide import boots, decide, maintenance, repairs, story, triage
 from springtide.api import shapes
 from springtide.api.asked import daemon_of
 from springtide.daemon import Daemon
 from springtide.holds import held_groups
 from springtide.model import Event, Node, Operation
 from springtide.ports import BatchNode, CloudError, Instance, Job, Unavailable
-from springtide.story import Held, JobCase, NodeCase, Story
+from springtide.story import Due, Held, JobCase, NodeCase, Story
 from springtide.story.telling import clock
 
 T = TypeVar("T")

@@ -68,5 +68,5 @@ _UP = (Batch.SERVING, Batch.BUSY, Batch.SILENT, Batch.DOWN)
 
 async def _tell_owners(work: Work, broken: Mapping[str, str]) -> None:
     """What became of the jobs on them, or of those that waited for them."""
-    for job, why in decide.losses(await work.parts.batch.jobs(), broken).items():
-        await work.parts.batch.tell(job, why)
+    for why, jobs in decide.losses(await work.parts.batch.jobs(), broken).items():
+        await work.parts.batch.tell(",".join(jobs), why)
