@@ -20,7 +20,15 @@ from springtide.daemon import Daemon
 from springtide.guard import Guard
 from springtide.layout import Layout
 from springtide.model import Node, Request
-from springtide.ports import BatchSystem, CloudError, Instance, InstanceState, Job, Site, Unavailable
+from springtide.ports import (
+    BatchSystem,
+    CloudError,
+    Instance,
+    InstanceState,
+    Job,
+    Site,
+    Unavailable,
+)
 from springtide.providers.fake import FakeCloud, FakeProvider, Faults
 from springtide.record import Record
 from springtide.spec import Cluster, parse
