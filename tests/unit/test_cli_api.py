@@ -65,6 +65,7 @@ def answers(world: World) -> dict[str, Any]:
         "Node": nodes["nodes"][0],
         "NodeInBatch": nodes["nodes"][0]["batch"],
         "NodeInstance": nodes["nodes"][0]["instances"][0],
+        "BootLog": printed(world, "log", "c1"),
         "Operations": operations,
         "Operation": operations["operations"][0],
         "Event": json.loads(world.run("events", "--json").out.splitlines()[0]),

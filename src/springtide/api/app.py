@@ -21,6 +21,7 @@ from springtide.api.asked import (
     parse_kind,
     parse_options,
 )
+from springtide.api.boot import show_boot
 from springtide.api.peers import is_batch, peer_of
 from springtide.api.why import tell_why
 from springtide.daemon import Daemon
@@ -48,6 +49,7 @@ def create_app(daemon: Daemon) -> Starlette:
     routes = [
         Route("/status", status),
         Route("/nodes", nodes),
+        Route("/nodes/{name}/boot", show_boot),
         Route("/operations", operations),
         Route("/operations", change.operate, methods=["POST"]),
         Route("/operations/{id}", operation),

@@ -17,6 +17,7 @@ from springtide.cli.endings import Commands
 from springtide.cli.events import events
 from springtide.cli.holds import holds
 from springtide.cli.kill import kill
+from springtide.cli.log import log
 from springtide.cli.maintenance import maintenance
 from springtide.cli.nodes import nodes
 from springtide.cli.operations import operations
@@ -77,7 +78,7 @@ def demo(
 
 
 for command in (
-    *(status, nodes, operations, events, why, plan, resume, suspend, drain, undrain),
+    *(status, nodes, operations, events, why, log, plan, resume, suspend, drain, undrain),
     *(apply, resize, rebuild, update, stop, start, kill, maintenance, holds),
     *(check, deploy, attach, destroy, daemon, demo),
 ):
