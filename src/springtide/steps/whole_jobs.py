@@ -5,6 +5,7 @@ nearly: those stay until they were idle for long enough.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from springtide import decide, spares
 from springtide.model import STARTING, Kind, Node, NodeState
@@ -94,9 +95,10 @@ async def _tell_kept(work: Work, kept: Iterable[str], why: Mapping[str, str]) ->
 
 
 async def _tell_owners(work: Work, jobs: Sequence[Job], fallen: Fallen) -> None:
-    """While the batch system still shows which nodes they wait for."""
-    for job, text in decide.news(jobs, fallen).items():
-        await work.parts.batch.tell(job, text)
+    """While the batch system still shows which nodes they wait for; a nicety, no condition."""
+    with suppress(Unavailable):
+        for text, told in decide.news(jobs, fallen).items():
+            await work.parts.batch.tell(",".join(told), text)
 
 
 async def _give_back(work: Work, dropped: Mapping[str, str]) -> Fallen:
