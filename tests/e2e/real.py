@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from springtide.cli.client import Away, Client
 from springtide.compose import compose
 from springtide.spec import load
+from tests.leftovers import owned
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -230,18 +231,19 @@ def cluster(text: str, *, deployed: bool = True) -> Iterator[RealCluster]:
     """A cluster from a spec (SHARED stands for its shared directory), deployed and removed."""
     root = Path(tempfile.mkdtemp(prefix="tide-", dir="/var/tmp"))
     root.chmod(0o755)
-    real = RealCluster(root, text)
-    try:
-        real.start_daemon()
-        if deployed:
-            done = real.deploy()
-            assert done["state"] == "done", done
-        yield real
-    except BaseException:
-        _show(real)
-        raise
-    finally:
-        real.sweep()
+    with owned(root):
+        real = RealCluster(root, text)
+        try:
+            real.start_daemon()
+            if deployed:
+                done = real.deploy()
+                assert done["state"] == "done", done
+            yield real
+        except BaseException:
+            _show(real)
+            raise
+        finally:
+            real.sweep()
     left = real.left_behind()
     assert left == [], left
     assert not root.exists()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from springtide.nodeset import fold
-from springtide.ports import OURS, BatchNode, Job, Power
+from springtide.ports import ITSELF, OURS, BatchNode, Job, Power
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ class FakeNode:
     @property
     def is_persons(self) -> bool:
         """Whether the drain that it has, or had, is not ours."""
-        return self.owner not in (None, OURS)
+        return self.owner not in (None, OURS, ITSELF)
 
     def shown(self) -> BatchNode:
         rebooting = self.reboot is Reboot.ISSUED

@@ -74,7 +74,10 @@ async def _decide(
     work: Work, found: Sequence[Node], jobs: Iterable[spares.Waiting]
 ) -> spares.Spares:
     spec = work.parts.spec
-    whole = frozenset(name for name, group in spec.groups.items() if group.start == "whole")
+    probing = work.parts.holding.is_probing
+    groups = [name for name, group in spec.groups.items() if group.start == "whole"]
+    # What a group is tried with again stays: else nobody would find out that it works.
+    whole = frozenset(name for name in groups if not probing(spec, name))
     spare = {node.name: node.group for node in found}
     return spares.decide_spares(spare, jobs, whole, await _safe(work, found))
 
