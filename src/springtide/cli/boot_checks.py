@@ -39,7 +39,7 @@ def look_at_resume_timeout(sight: Sight) -> Iterator[Check]:
     for boots in found:
         where, limit_s = limits.get(boots.group, ("", inf))
         if advice := advise(boots, limit_s, f"ResumeTimeout of partition {where}"):
-            yield _warning(advice)
+            yield _warning(f"{advice}, and no ResumeTimeout in `parameters`")
 
 
 def measured(subject: Subject) -> list[Boots]:
