@@ -1,0 +1,98 @@
+"""Failed boots in a cloud that misbehaves: their logs are kept, and nobody waits long for that."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from springtide.model import Kind, NodeState
+from springtide.ports import InstanceState
+from springtide.providers.fake import Faults
+from springtide.steps.bootlogs import PATIENCE_S, keep_log
+from springtide.steps.work import Work
+from tests.sim.world import SPEC, Life, World
+
+pytestmark = pytest.mark.looptime
+
+LATE = "it did not register within 120 s (timing.start)"
+
+
+def world_in(directory: Path, faults: Faults, nodes: int = 1) -> World:
+    text = f"state: {directory}\n{SPEC.format(nodes=nodes, lock='10m')}"
+    return World(directory, nodes=nodes, faults=faults, text=text)
+
+
+async def until(done: Callable[[], bool], limit_s: float = 600) -> None:
+    async with asyncio.timeout(limit_s):
+        while not done():
+            await asyncio.sleep(0.25)
+
+
+async def failed(world: World, name: str = "c1") -> str:
+    """Why it failed."""
+    assert world.daemon is not None
+    events = await world.daemon.parts.record.store.events(node=name)
+    return next(event.detail for event in events if event.what == "node failed")
+
+
+async def test_the_log_of_a_node_that_never_ran_is_kept_when_its_instance_is_gone(
+    tmp_path: Path,
+) -> None:
+    world = world_in(tmp_path, Faults(stuck_boots=1.0))
+    async with world.living(Life()) as daemon:
+        (operation,) = await daemon.engine.submit(Kind.RESUME, ["c1"], asked_by="x")
+        await daemon.engine.wait(operation.id)
+        assert await failed(world) == f"{LATE}; its instance does not run yet: c1 booted"
+        assert world.cloud.alive() == []
+    assert (tmp_path / "boots" / "c1.1.log").read_text() == (
+        "its instance does not run yet: c1 booted\n\nc1 booted\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("leaves", "words"),
+    [
+        (InstanceState.BROKEN, "its instance died while it booted: "),
+        (InstanceState.STOPPED, "its instance was stopped while it booted: c1 booted"),
+    ],
+)
+async def test_an_instance_that_ends_while_it_boots_is_told_with_its_last_words(
+    tmp_path: Path, leaves: InstanceState, words: str
+) -> None:
+    world = world_in(tmp_path, Faults(boot_s=60))
+    async with world.living(Life()) as daemon:
+        (operation,) = await daemon.engine.submit(Kind.RESUME, ["c1"], asked_by="x")
+        await until(lambda: daemon.parts.record.nodes["c1"].state is NodeState.JOINING)
+        world.cloud.die(world.cloud.alive()[0].id, leaves)
+        await daemon.engine.wait(operation.id)
+        assert (await failed(world)).startswith(words)
+
+
+async def test_many_nodes_that_fail_together_cost_a_list_and_a_question_each_once(
+    tmp_path: Path,
+) -> None:
+    world = world_in(tmp_path, Faults(stuck_boots=1.0), nodes=100)
+    async with world.living(Life()) as daemon:
+        names = [f"c{n}" for n in range(1, 101)]
+        (operation,) = await daemon.engine.submit(Kind.RESUME, names, asked_by="x")
+        await daemon.engine.wait(operation.id)
+        assert world.cloud.calls["console"] == 1
+        assert len(list((tmp_path / "boots").glob("*.log"))) == 100
+
+
+@pytest.mark.parametrize("fault", [{"before_s": 10_000.0}, {"denied": True}])
+async def test_a_provider_that_fails_or_is_silent_holds_up_no_node_for_long(
+    tmp_path: Path, fault: dict[str, Any]
+) -> None:
+    world = world_in(tmp_path, Faults(stuck_boots=1.0))
+    async with world.living(Life()) as daemon:
+        (operation,) = await daemon.engine.submit(Kind.RESUME, ["c1"], asked_by="x")
+        await until(lambda: daemon.parts.record.nodes["c1"].state is NodeState.JOINING)
+        world.cloud.faults = Faults(**fault)
+        began = asyncio.get_running_loop().time()
+        assert await keep_log(Work(daemon.parts, operation, ("c1",)), ["c1"]) == {}
+        assert asyncio.get_running_loop().time() - began <= 2 * PATIENCE_S
+        world.cloud.faults = Faults()
+    assert not (tmp_path / "boots").exists()
