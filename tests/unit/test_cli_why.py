@@ -12,7 +12,7 @@ from springtide.cli.client import Client, Refused
 from springtide.cli.endings import Exit
 from springtide.cli.why import render_story
 from springtide.model import Request
-from springtide.ports import Job, NoCapacity
+from springtide.ports import InstanceState, Job, NoCapacity
 from tests.unit.cli_world import LIMIT_S, SPEC, World, run, served, wait_until
 
 FULL = "no large in zone-a"
@@ -109,8 +109,30 @@ def test_what_a_person_drained_is_that_persons_to_give_back(world: World) -> Non
     assert "\x1b" not in done.out
 
 
-def test_maintenance_and_machines_on_premises_are_told(world: World) -> None:
+def test_what_will_be_repaired_is_told_with_its_time_unless_the_reconciler_rests(
+    world: World,
+) -> None:
+    world.run("resume", "c1")
+    world.call(lambda: _die(world, "c1"))
+    story = why(world, "c1")
+    assert story["now"].startswith("c1 should be in service, but its instance is broken, and ")
+    assert story["next"].startswith("at ")
+    assert (
+        "Springtide removes it and gives its jobs back to the queue, because its instance died"
+        in (story["next"])
+    )
     assert world.run("maintenance", "on", "--reason", "new switch").code == 0
+    told = why(world, "c1")["next"]
+    assert told.startswith("nothing for now: the reconciler rests, maintenance since ")
+    assert "by root (new switch); after that at " in told
+
+
+async def _die(world: World, name: str) -> None:
+    (instance,) = [one for one in world.cloud.alive() if one.node == name]
+    world.cloud.die(instance.id, InstanceState.BROKEN)
+
+
+def test_a_machine_on_premises_is_no_business_of_ours(world: World) -> None:
     assert "metal1 is a machine that Springtide neither makes" in world.run("why", "metal1").out
 
 

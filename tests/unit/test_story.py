@@ -349,6 +349,8 @@ def test_the_operation_that_has_a_node_goes_before_one_that_waits_for_it() -> No
     fell = operation(fallen={"c3": FULL})
     assert holder([fell], OFF) is None
     assert holder([fell], node(NodeState.DELETING)) == fell
+    assert holder([operation(Kind.SUSPEND)], OFF) is None
+    assert holder([operation(Kind.SUSPEND)], READY) == operation(Kind.SUSPEND)
     assert holder([replace(REBUILD, nodes=("c3", "c4"), done=("c3",))], READY) is None
 
 
@@ -441,6 +443,22 @@ def test_the_boot_of_forty_nodes_is_one_line() -> None:
     assert job_story(NOON, case).past == (
         (NOON - 40, "c[0-39]: started by Slurm for job 17; in service after 12 s"),
     )
+
+
+def test_an_operation_that_had_to_wait_or_stop_says_so_among_what_befell_its_nodes() -> None:
+    why = "waited 600 s for c3 (operation 4)"
+    events = [
+        event("operation started", 50, None, "resume c3"),
+        event("operation waits", 40, None, why),
+        event("operation judged", 30, None, why),
+        event("operation judged", 20, None),
+        event("operation ended", 10, None, "failed"),
+    ]
+    case = JobCase("17", pending("BeginTime"), operations=[operation()], events=events)
+    assert [text for _, text in job_story(NOON, case).past] == [
+        f"operation 5 (resume by Slurm for job 17) waits: {why}",
+        f"operation 5 (resume by Slurm for job 17) goes no further: {why}",
+    ]
 
 
 # --- jobs ----------------------------------------------------------------------------------------
@@ -641,7 +659,7 @@ def test_a_job_tells_what_it_waits_for_or_what_became_of_it(case: str) -> None:
 @pytest.mark.accepts("X5")
 def test_a_job_is_told_in_its_comment_what_its_story_says() -> None:
     waiting = Job("17", "CONFIGURING", nodes="c[3-4]")
-    comment = decide.news([waiting], {"c3": FULL})["17"]
+    (comment,) = decide.news([waiting], {"c3": FULL})
     assert comment == setback(["c3"], FULL)
     assert comment in JOBS["its node could not start"][1]
 

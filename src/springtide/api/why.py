@@ -6,7 +6,7 @@ Everybody may ask. Who does not answer in time is named, and the rest is told al
 import asyncio
 import re
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from starlette.requests import Request
@@ -21,6 +21,7 @@ from springtide.model import Event, Node, Operation
 from springtide.ports import BatchNode, CloudError, Instance, Job, Unavailable
 from springtide.story import Due, Held, JobCase, NodeCase, Story
 from springtide.story.telling import clock
+from springtide.triage import Owner, Repair
 
 T = TypeVar("T")
 
@@ -85,10 +86,10 @@ class Asked:
             return ()
         return await self.of(self.daemon.parts.batch.jobs(), ())
 
-    async def instances(self, node: Node) -> list[Instance]:
-        provider = self.daemon.parts.providers.get(node.group, self.daemon.parts.home)
+    async def instances(self, name: str, group: str) -> list[Instance]:
+        provider = self.daemon.parts.providers.get(group, self.daemon.parts.home)
         listed = await self.of(provider.list(self.daemon.spec.cluster), ())
-        return [one for one in listed if one.node == node.name]
+        return [one for one in listed if one.node == name]
 
     async def usual_s(self, groups: Iterable[str]) -> float | None:
         """How long nodes of these groups took to start of late, of the slowest group."""
@@ -109,32 +110,58 @@ class Asked:
 
 async def _node(asked: Asked, name: str, most: int | None) -> Story:
     daemon = asked.daemon
-    parts, store, now = daemon.parts, daemon.parts.record.store, daemon.parts.record.now()
     if name not in daemon.spec.node_group:
         daemon.spec.require([name])
-    node = parts.record.nodes.get(name)
+    case = await _node_case(asked, name, MOST_EVENTS if most is None else 20 * most)
+    if case.node is not None:
+        case = replace(case, rests=await _rests(daemon, name), due=_due(asked, case, case.node))
+    return story.node_story(daemon.parts.record.now(), case, most)
+
+
+async def _node_case(asked: Asked, name: str, most_events: int) -> NodeCase:
+    """The world first: what the record says meanwhile may have followed it."""
+    daemon, group = asked.daemon, asked.daemon.spec.node_group[name]
+    record, store = daemon.parts.record, daemon.parts.record.store
     seen = (await asked.nodes(name)).get(name)
     silent = "; ".join(asked.problems)
     jobs = () if silent else await asked.jobs()
-    events = await store.events(node=name, limit=MOST_EVENTS if most is None else 20 * most)
-    case = NodeCase(
+    instances = await asked.instances(name, group) if name in record.nodes else ()
+    events = await store.events(node=name, limit=most_events)
+    unfinished = await store.operations(unfinished=True)
+    node = record.nodes.get(name)
+    return NodeCase(
         name,
         node,
         events=events,
         operations=await _named(daemon, events),
-        operation=story.holder(await store.operations(unfinished=True), node) if node else None,
+        operation=story.holder(unfinished, node) if node else None,
         seen=seen,
         silent=silent,
         jobs=[job for job in jobs if name in decide.job_nodes(job)],
-        instances=await asked.instances(node) if node else (),
-        held=(await asked.held()).get(daemon.spec.node_group[name]),
-        rests=await _rests(daemon),
+        instances=instances,
+        held=(await asked.held()).get(group),
         closed=asked.closed,
-        always_up=name in parts.wanted.always_up,
-        usual_s=await asked.usual_s([node.group]) if node else None,
+        always_up=name in daemon.parts.wanted.always_up,
+        usual_s=await asked.usual_s([group]),
         timing=daemon.spec.timing,
     )
-    return story.node_story(now, case, most)
+
+
+def _due(asked: Asked, case: NodeCase, node: Node) -> Due | None:
+    """What the reconciler will do, as it would decide now; of what it cannot see, nothing.
+
+    What is the batch system's turn is left to it, and a node of a held group to the hold.
+    """
+    if case.closed or case.operation or asked.problems:
+        return None
+    daemon, view = asked.daemon, triage.view(node, case.seen, case.instances)
+    known, now = daemon.reconciler.findings, daemon.parts.record.now()
+    found = repairs.findings({node.name: view}, known, daemon.spec.timing, now).get(node.name)
+    if found is None or found.rule.owner is Owner.BATCH:
+        return None
+    if case.held and found.rule.repair in (Repair.UNDRAIN, Repair.RELEASE):
+        return None
+    return Due(found.rule.why, found.rule.repair.value, found.due_at)
 
 
 async def _named(daemon: Daemon, events: Iterable[Event]) -> dict[int, Operation]:
@@ -144,12 +171,13 @@ async def _named(daemon: Daemon, events: Iterable[Event]) -> dict[int, Operation
     return {one.id: one for one in found if one is not None}
 
 
-async def _rests(daemon: Daemon) -> str:
+async def _rests(daemon: Daemon, name: str) -> str:
+    """Why the reconciler does nothing for a node, though it might."""
     record = daemon.parts.record
-    found = await maintenance.read(record.store)
-    if found is None:
-        return ""
-    return f"maintenance since {clock(found.since, record.now())} by {found.by} ({found.reason})"
+    if found := await maintenance.read(record.store):
+        since = clock(found.since, record.now())
+        return f"maintenance since {since} by {found.by} ({found.reason})"
+    return "as it gives up only few nodes at once" if name in daemon.reconciler.braked else ""
 
 
 # --- a job ---------------------------------------------------------------------------------------

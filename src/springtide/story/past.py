@@ -57,7 +57,6 @@ _PHRASES: Mapping[str, str] = {
     "unneeded instance deleted": "instance that nobody needs deleted: {detail}",
     "release failed": "Slurm could not be told that they are gone: {detail}",
     "operation waits": "{order} waits: {detail}",
-    "operation ended": "{order} ended: {detail}",
     "operation judged": "{order} goes no further: {detail}",
     "cancel asked": "{order} is to end {detail}",
 }
@@ -97,7 +96,7 @@ def chapters(events: Iterable[Event]) -> list[Chapter]:
     by_node: dict[str | None, list[Event]] = defaultdict(list)
     for event in events:
         by_node[event.node].append(event)
-    own = [_as_it_is(e) for e in by_node.pop(None, []) if e.what in _OPERATIONS_OWN]
+    own = [_as_it_is(e) for e in by_node.pop(None, []) if e.what in _OPERATIONS_OWN and e.detail]
     lives = (chapter for one in by_node.values() for chapter in _life(one))
     return sorted([*own, *lives], key=lambda chapter: chapter.at)
 

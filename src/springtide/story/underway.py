@@ -11,16 +11,15 @@ from springtide.story.telling import Told, by, clock, jobs_named, lasting, named
 
 
 def holder(operations: Iterable[Operation], node: Node) -> Operation | None:
-    """Of unfinished operations the one that has the node, or the next that will.
-
-    With a node that fell out and is off it has done.
-    """
-    found = [
-        one
-        for one in operations
-        if node.name in one.claims and not (node.name in one.fallen and node.state is NodeState.OFF)
-    ]
+    """Of unfinished operations the one that has the node, or the next that will."""
+    found = [one for one in operations if node.name in one.claims and not _is_done(one, node)]
     return min(found, key=lambda one: (one.started_at is None, one.id), default=None)
+
+
+def _is_done(operation: Operation, node: Node) -> bool:
+    """Whether it has nothing to do with a node that is off: that fell out, or was to go."""
+    over = node.name in operation.fallen or operation.kind is Kind.SUSPEND
+    return over and node.state is NodeState.OFF
 
 
 def in_operation(case: NodeCase, now: float) -> Told:
