@@ -38,8 +38,9 @@ async def _sort_out(work: Work, fallen: Fallen, jobs: Sequence[Job]) -> Fallen:
     found = [node for node in _there(work, owners) if node.name not in fallen]
     if not found:
         return {}
+    stuck = {name for job in jobs if job.id in lacking and job.configuring for name in held[job.id]}
     waiting = spares.waiting(jobs, _got(work, wide, lacking), _places(work))
-    decided = await _decide(work, found, waiting)
+    decided = _decide(work, found, waiting, await _safe(work, found, stuck))
     why = {name: spares.explain(id, lacking[id], fallen) for name, id in owners.items()}
     await _tell_kept(work, decided.kept, why)
     if not decided.dropped:
@@ -70,24 +71,24 @@ def _places(work: Work) -> dict[str, spares.Groups]:
     return {"": frozenset(spec.groups)} | found
 
 
-async def _decide(
-    work: Work, found: Sequence[Node], jobs: Iterable[spares.Waiting]
+async def _safe(work: Work, found: Sequence[Node], stuck: Collection[str]) -> frozenset[str]:
+    """Those that stay in any case: in service, always to be so, or up and free for other jobs.
+
+    What a job that cannot start still holds is nobody else's, up or not.
+    """
+    ready = (node.name for node in found if node.state is NodeState.READY)
+    free = [n.name for n in found if n.state in STARTING and n.name not in stuck]
+    seen = await work.parts.batch.nodes(free) if free else {}
+    up = frozenset(free).difference(decide.waited_for(free, seen))
+    return up.union(ready, work.parts.spec.always_up)
+
+
+def _decide(
+    work: Work, found: Iterable[Node], jobs: Iterable[spares.Waiting], safe: Collection[str]
 ) -> spares.Spares:
-    spec = work.parts.spec
-    probing = work.parts.holding.is_probing
-    groups = [name for name, group in spec.groups.items() if group.start == "whole"]
-    # What a group is tried with again stays: else nobody would find out that it works.
-    whole = frozenset(name for name in groups if not probing(spec, name))
-    spare = {node.name: node.group for node in found}
-    return spares.decide_spares(spare, jobs, whole, await _safe(work, found))
-
-
-async def _safe(work: Work, found: Sequence[Node]) -> Collection[str]:
-    """Nodes that are up by now, or always should be, stay in any case."""
-    starting = [node.name for node in found if node.state in STARTING]
-    seen = await work.parts.batch.nodes(starting)
-    loose = frozenset(decide.waited_for(starting, seen)) - frozenset(work.parts.spec.always_up)
-    return frozenset(node.name for node in found if node.name not in loose)
+    groups = work.parts.spec.groups
+    whole = frozenset(name for name, group in groups.items() if group.start == "whole")
+    return spares.decide_spares({node.name: node.group for node in found}, jobs, whole, safe)
 
 
 async def _tell_kept(work: Work, kept: Iterable[str], why: Mapping[str, str]) -> None:
