@@ -173,7 +173,7 @@ async def _passes(repeats: int) -> Table:
     )
     with tempfile.TemporaryDirectory(prefix="tide-bench-") as directory:
         configure_log(Layout(Path(directory)))
-        async with _world(Path(directory)) as world:
+        async with world_in(Path(directory)) as world:
             costs = [await world.cost() for _ in range(repeats)]
             table.rows.append(_row("nothing to do", min(costs), world.cloud.calls // repeats))
             for count, what, state in TROUBLES:
@@ -187,7 +187,7 @@ def _row(what: str, cost: tuple[float, int], cloud: int) -> Sequence[str]:
 
 
 @asynccontextmanager
-async def _world(directory: Path) -> AsyncIterator[World]:
+async def world_in(directory: Path) -> AsyncIterator[World]:
     spec = parse(SPEC.format(state=directory, nodes=NODES), "scale.yaml")
     nodes = [_node(spec, at, name) for at, name in enumerate(spec.managed)]
     cloud = Listed([_instance(node) for node in nodes if node.instance])
