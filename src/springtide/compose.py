@@ -159,6 +159,7 @@ def _own_node(spec: Cluster, batch: SlurmSpec, layout: Layout) -> SlurmNode:
         mounts=_mounts(spec),
         user=batch.user,
         programs=programs(spec),
+        health=spec.health,
     )
 
 
@@ -174,6 +175,7 @@ def _attached_node(spec: Cluster, batch: SlurmSpec, layout: Layout) -> SlurmNode
         user=batch.user,
         programs=programs(spec),
         directories=found.directories,
+        health=spec.health,
     )
 
 

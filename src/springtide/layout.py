@@ -51,6 +51,11 @@ class Layout:
         return self.conf / "springtide.conf"
 
     @property
+    def health(self) -> Path:
+        """What runs the site's health check, in a place that nodes see."""
+        return self.conf / "health"
+
+    @property
     def munge_key(self) -> Path:
         return self.state / "key" / "munge.key"
 

@@ -25,6 +25,8 @@ LEARNS_ADDRESSES = (23, 11)
 WIDEST_TREE = 65533
 CREDENTIALS_S = 10
 """A job that is put back into the queue waits a second longer than this."""
+HEALTH_S = 60
+"""Between two health checks of a node."""
 PATIENCE_S = 30
 """How much longer than we do Slurm waits for a node."""
 
@@ -71,6 +73,7 @@ def render(cluster: Cluster, site: Site, *, state: Path, version: tuple[int, int
         "files and credentials": _files(Layout(state)),
         "power saving": _power_saving(cluster, Layout(state), version),
         "nodes and jobs": _nodes_and_jobs(),
+        "health": _health(cluster, Layout(state)),
         "accounting": _accounting(cluster, site, Layout(state)),
     }
     actions = _actions(cluster, Layout(state), version)
@@ -282,6 +285,13 @@ def _nodes_and_jobs() -> Settings:
         "TaskPlugin": "task/none",
         "MpiDefault": "none",
     }
+
+
+def _health(cluster: Cluster, layout: Layout) -> Settings:
+    """Not in a Slurm that is there without us: it would run on nodes that do not have it."""
+    if cluster.health is None:
+        return {}
+    return {"HealthCheckProgram": str(layout.health), "HealthCheckInterval": str(HEALTH_S)}
 
 
 def _accounting(cluster: Cluster, site: Site, layout: Layout) -> Settings:

@@ -3,6 +3,7 @@
 Only what is wrong is a line. `checks` makes these beside its own.
 """
 
+import os
 import socket
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -16,11 +17,12 @@ from springtide.cli.subject import Check, Look, Subject, run
 from springtide.configure.programs import problems
 from springtide.ports import CloudError, Rejected, Site
 from springtide.providers.containers import links, site
-from springtide.providers.containers.mounts import Tree, refuse_tree
-from springtide.spec import Cluster, Containers, NoProvider, Provider, Slurm
+from springtide.providers.containers.mounts import Tree, inside, refuse_tree
+from springtide.spec import Cluster, Containers, Image, NoProvider, Provider, Slurm
 
 MOST_NAMES = 20
 """So many names are looked up: each may take its time."""
+_OWN = ("/run", "/tmp")  # noqa: S108 - places that nodes have to themselves
 NOWHERE = Site("127.0.0.1")
 """For a slurm.conf that is only read."""
 
@@ -61,6 +63,37 @@ def look_at_prolog(subject: Subject) -> Iterable[Check]:
     for wrong in problems(batch.prolog, batch.user):
         what, _, todo = wrong.partition("; ")
         yield Check("prolog", False, what, todo)
+
+
+def look_at_health(subject: Subject) -> Iterable[Check]:
+    """Without it no node would ever take a job."""
+    if (program := subject.spec.health) is None:
+        return
+    for image, path in _seen_by_nodes(subject.spec, program).items():
+        if path is None:
+            text = f"nodes do not see {program}: they have a {_OWN[0]} and {_OWN[1]} of their own"
+            yield Check("health", False, text, "put it elsewhere, and correct `health`")
+        elif not path.is_file():
+            text = f"{path} is no file, so nodes of image {image} would fail the check"
+            yield Check("health", False, text, "make it, or correct `health`")
+        elif not os.access(path, os.X_OK):
+            yield Check("health", False, f"{path} cannot be executed", f"run `chmod 755 {path}`")
+
+
+def _seen_by_nodes(spec: Cluster, program: Path) -> dict[str, Path | None]:
+    """Where on this machine the program is that nodes of each image would run."""
+    found = dict[str, Path | None]()
+    for key, group in spec.groups.items():
+        if isinstance(provider := spec.provider_of(key), Containers):
+            found[group.image] = _seen(provider, spec.images[group.image], program)
+    return found
+
+
+def _seen(provider: Containers, image: Image, program: Path) -> Path | None:
+    if any(program.is_relative_to(mount) for mount in provider.mounts):
+        return program
+    own = any(program.is_relative_to(place) for place in _OWN)
+    return None if own else inside(image.path, program)
 
 
 def look_at_images(subject: Subject) -> Iterable[Check]:
@@ -144,6 +177,7 @@ def _resolves(name: str) -> bool:
 REQUIRED: Sequence[Look] = (
     look_at_kinds,
     look_at_prolog,
+    look_at_health,
     look_at_images,
     look_at_mounts,
     look_at_subnet,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
+from springtide.configure import health
 from springtide.configure.naming import naming, owner
 from springtide.configure.programs import Programs, write
 from springtide.model import Node
@@ -41,6 +42,8 @@ class SlurmNode:
     programs: Programs
     directories: Sequence[str] = ("/var/spool/slurmd",)
     """What slurmd expects to be there; Slurm writes %n and %h for the node's name."""
+    health: Path | None = None
+    """The site's program that nodes must pass."""
 
     async def prepare(self, site: Site) -> None:
         self.conf.parent.mkdir(parents=True, exist_ok=True)
@@ -52,6 +55,14 @@ class SlurmNode:
 
     async def install(self) -> None:
         self.programs.install()
+        if self.health:
+            self.check.parent.mkdir(parents=True, exist_ok=True)
+            write(self.check, health.render_check(self.health, self.conf), 0o755)
+
+    @property
+    def check(self) -> Path:
+        """What runs the site's program, where nodes see it."""
+        return self.hosts.with_name("health")
 
     def user_data(self, node: Node, site: Site) -> str:
         return render_boot(self, node.name)
@@ -123,7 +134,7 @@ setpriv --reuid={munge_user} --regid={munge_user} --clear-groups \\
     munged --foreground --key-file="$key" --socket="$socket" --pid-file="$munge/munged.pid" \\
     --log-file="$munge/munged.log" --seed-file="$munge/munged.seed" &
 until_there "munged to make $socket" 0.01 200 [ -S "$socket" ]
-
+{health}
 # slurmd -b counts the machine's whole seconds since its start. If one ends before it has
 # registered, it seems to have booted a second early, perhaps before it was asked for; then
 # slurmctld waits for another boot in vain. So it does not start shortly before a second ends.
@@ -147,6 +158,7 @@ def render_boot(node: SlurmNode, name: str) -> str:
         directories=" ".join(quote(_named(path, name)) for path in node.directories),
         user=quote(node.user),
         munge_user=MUNGE_USER,
+        health=health.render_boot(node.check) if node.health else "",
         late=round(100 * (2 - START_S)),
     )
 

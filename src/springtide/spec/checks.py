@@ -144,7 +144,8 @@ def _second_defaults(data: Data) -> Iterator[Finding]:
 def _rendered_parameters(data: Data) -> Iterator[Finding]:
     batch = section(data, "batch")
     account = rendered.ACCOUNTING if batch.get("accounting") is not None else {}
-    reasons = {**rendered.SLURM, **account}
+    health = rendered.HEALTH if data.get("health") is not None else {}
+    reasons = {**rendered.SLURM, **account, **health}
     yield from _rendered(("batch", "parameters"), section(batch, "parameters"), reasons)
     for key, partition in readable(data, "partitions").items():
         loc = ("partitions", key, "parameters")

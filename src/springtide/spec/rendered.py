@@ -49,6 +49,11 @@ ACCOUNTING: Mapping[str, str] = {
 }
 """Only with batch.accounting; without it a cluster may use a slurmdbd that is there."""
 
+HEALTH: Mapping[str, str] = {
+    "healthcheckprogram": "it runs the program of `health`; leave one of them out",
+}
+"""Only with `health`; without it a cluster may have a HealthCheckProgram of its own."""
+
 PARTITION: Mapping[str, str] = {
     "default": "set `default` of the partition instead",
     "nodes": "set `groups` of the partition instead",
