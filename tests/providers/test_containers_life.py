@@ -114,6 +114,20 @@ async def test_a_pid_that_went_to_another_process_is_not_killed(machine: Machine
 # Crashes
 
 
+async def test_a_container_whose_directory_was_removed_makes_way(machine: Machine) -> None:
+    containers = await machine.prepared()
+    await containers.create([launch()])
+    lost = process_of(machine)
+    shutil.rmtree(machine.directory(BLUE) / "instances/n0")
+    assert await containers.list(BLUE) == []
+    (second,) = instances(await containers.create([launch(generation=2)]))
+    assert (await running(containers, BLUE, 1))[0].id == second.id
+    await eventually(lambda: not Path(f"/proc/{lost}").exists())
+    shutil.rmtree(machine.directory(BLUE) / "instances/n0")
+    await containers.remove(BLUE)
+    await eventually(lambda: processes(BLUE) == [])
+
+
 async def test_an_intent_without_a_process_is_launched_by_the_next_create(
     machine: Machine,
 ) -> None:

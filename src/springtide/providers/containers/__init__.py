@@ -24,7 +24,7 @@ from shutil import rmtree
 from typing import TypeVar
 
 from springtide.ports import CloudError, Instance, Launch, Rejected, Site
-from springtide.providers.containers import addresses, links, remains, site
+from springtide.providers.containers import addresses, forgotten, links, remains, site
 from springtide.providers.containers.console import read_consoles
 from springtide.providers.containers.erase import erase, sweep_gone
 from springtide.providers.containers.errors import require_root, translated
@@ -124,6 +124,7 @@ class Containers:
         with translated(f"site of {cluster}"):
             for path in (homes(self._directory), addresses.links_in(self._directory)):
                 rmtree(path, ignore_errors=True)
+            forgotten.end(cluster)
             site.remove(self._directory, cluster)
         with suppress(OSError):
             self._directory.rmdir()

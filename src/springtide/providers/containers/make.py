@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Lock
 
 from springtide.ports import Instance, Launch, Transient
-from springtide.providers.containers import addresses
+from springtide.providers.containers import addresses, forgotten, links
 from springtide.providers.containers.erase import erase_one
 from springtide.providers.containers.halt import halt
 from springtide.providers.containers.instances import (
@@ -47,6 +47,8 @@ def make(directory: Path, ground: Ground, tree: Tree, launch: Launch) -> Intent:
         wanted = Intent(intend(launch, "", time.time()), tree.image)
         intent = _ensure_address(directory, ground, wanted, known)
         began, process = has_process(home), await_process(home)
+        if not began and links.exists(links.port_name(launch.cluster, launch.node)):
+            forgotten.end(launch.cluster, launch.node)
         if not _is_settled(process, intent.former):
             halt(intent.instance, process)
             if known:
