@@ -547,6 +547,22 @@ JOBS: dict[str, tuple[JobCase, str, str, str]] = {
         BEGIN,
         NOW,
     ),
+    "its node broke": (
+        JobCase(
+            "17",
+            pending("BeginTime"),
+            [OFF],
+            operations=[
+                operation(state=OperationState.DONE),
+                operation(
+                    Kind.REPAIR, asked_by="reconcile", reason="x: other; c[2-3]: its instance died"
+                ),
+            ],
+        ),
+        "c3 broke, so the job goes back to the queue: its instance died (Slurm: BeginTime).",
+        BEGIN,
+        NOW,
+    ),
     "a node of its or of another job could not start": (
         JobCase("17", pending("BeginTime"), [OFF, NEIGHBOUR], shared=True, operations=[FELL]),
         "job 17 waits; of nodes that were asked for, for it and other jobs, c3 could not start: "
@@ -662,6 +678,8 @@ def test_a_job_is_told_in_its_comment_what_its_story_says() -> None:
     (comment,) = decide.news([waiting], {"c3": FULL})
     assert comment == setback(["c3"], FULL)
     assert comment in JOBS["its node could not start"][1]
+    (comment,) = decide.losses([waiting], {"c3": "its instance died"})
+    assert comment in JOBS["its node broke"][1]
 
 
 def test_the_nodes_of_a_job_are_told_from_those_of_others() -> None:
@@ -701,8 +719,7 @@ def test_every_story_is_short_enough_when_it_must_be(case: tuple[Any, str, str, 
 
 
 def test_a_job_is_not_told_the_same_twice() -> None:
-    news = {"17": "c3 could not start", "18": "c4 could not start"}
-    assert not_yet_told(news, {}) == news
-    assert not_yet_told(news, {"17": "c3 could not start", "18": "other"}) == {
-        "18": "c4 could not start"
-    }
+    letters = {"c3 could not start": ["17", "18"], "c4 could not start": ["19"]}
+    assert not_yet_told(letters, {}) == letters
+    told = {"17": "c3 could not start", "18": "other", "19": "c4 could not start"}
+    assert not_yet_told(letters, told) == {"c3 could not start": ["18"]}

@@ -18,7 +18,7 @@ from springtide.ports import BatchNode, Instance
 from springtide.spec import Slurm
 from springtide.spec.fingerprint import fingerprint
 from springtide.spec.leaving import Changes
-from springtide.story import Story
+from springtide.story import Story, in_short
 
 Json = dict[str, Any]
 
@@ -163,6 +163,7 @@ def story(one: Story, problems: Sequence[str]) -> Json:
         "past": [{"at": at, "text": text} for at, text in one.past],
         "next": one.next,
         "do": one.do,
+        "short": in_short(one),
         "problems": list(problems),
     }
 

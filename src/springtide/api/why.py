@@ -17,7 +17,7 @@ from springtide.api import shapes
 from springtide.api.asked import daemon_of
 from springtide.daemon import Daemon
 from springtide.holds import held_groups
-from springtide.model import Event, Node, Operation
+from springtide.model import Event, Kind, Node, Operation
 from springtide.ports import BatchNode, CloudError, Instance, Job, Unavailable
 from springtide.story import Due, Held, JobCase, NodeCase, Story
 from springtide.story.telling import clock
@@ -208,21 +208,32 @@ async def _job(asked: Asked, id: str, most: int | None) -> Story:
 
 
 async def _operations(daemon: Daemon, job: Job | None, id: str) -> list[Operation]:
-    """The last that were for it, and those that have its nodes now; oldest first."""
+    """The last that were for it, and those at its nodes since then; oldest first."""
     record = daemon.parts.record
     unfinished = await record.store.operations(unfinished=True)
     nodes = record.of(decide.job_nodes(job)) if job else []
     holders = [one for node in nodes if (one := story.holder(unfinished, node))]
-    recent = [one for one in await record.store.operations(limit=RECENT) if story.is_for(one, id)]
-    known = {one.id: one for one in (*recent[:LAST], *holders)}
+    recent = await record.store.operations(limit=RECENT)
+    starts = [one for one in recent if story.is_for(one, id)][:LAST]
+    known = {one.id: one for one in (*starts, *_repairs(recent, starts, id), *holders)}
     return [known[key] for key in sorted(known)]
+
+
+def _repairs(recent: Iterable[Operation], starts: Sequence[Operation], id: str) -> list[Operation]:
+    """Those of nodes that were started for it last."""
+    if not starts:
+        return []
+    names = frozenset(story.nodes_asked(starts[0], id)[0])
+    later = [one for one in recent if one.kind is Kind.REPAIR and one.id > starts[0].id]
+    return [one for one in later if not names.isdisjoint(one.nodes)]
 
 
 def _nodes(job: Job | None, operations: Sequence[Operation], id: str) -> tuple[Sequence[str], bool]:
     """Those that it has, or that were asked for last; and whether some may be other jobs'."""
     if job and (names := decide.job_nodes(job)):
         return names, False
-    return story.nodes_asked(operations[-1], id) if operations else ((), False)
+    starts = [one for one in operations if story.is_for(one, id)]
+    return story.nodes_asked(starts[-1], id) if starts else ((), False)
 
 
 def _groups(daemon: Daemon, job: Job | None, names: Iterable[str]) -> list[str]:

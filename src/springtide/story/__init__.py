@@ -7,7 +7,7 @@ something uses the short form, so that all say the same.
 from springtide.story.case import Due, Held, JobCase, NodeCase
 from springtide.story.job import is_for, job_story, nodes_asked
 from springtide.story.node import node_story
-from springtide.story.telling import MOST_TOLD, SHORT, Story, in_short, not_yet_told, setback
+from springtide.story.telling import MOST_TOLD, SHORT, Story, in_short, loss, not_yet_told, setback
 from springtide.story.underway import holder
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "in_short",
     "is_for",
     "job_story",
+    "loss",
     "node_story",
     "nodes_asked",
     "not_yet_told",

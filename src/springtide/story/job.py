@@ -1,7 +1,7 @@
 """Why a job waits, or what became of it. Pure; called by the API."""
 
-from springtide.model import STARTING, NodeState, Operation
-from springtide.nodeset import expand, fold
+from springtide.model import STARTING, Kind, NodeState, Operation
+from springtide.nodeset import NodeNameError, expand, fold
 from springtide.ports import Job
 from springtide.story.case import JobCase
 from springtide.story.past import told
@@ -15,6 +15,7 @@ from springtide.story.telling import (
     held,
     jobs_of,
     lasting,
+    loss,
     named,
     sentence,
     setback,
@@ -129,16 +130,36 @@ def _in_plain_words(job: Job) -> Told:
 
 
 def _setback(case: JobCase, job: Job) -> str:
-    """That nodes of its last start could not start, and why: in the words it was told itself."""
-    fallen = _fallen(case)
+    """That nodes could not start, or broke, and why: in the words that it was told itself."""
+    broken = _broken(case)
+    fallen = broken or _fallen(case)
     if not fallen:
         return ""
     names, why = list(fallen), next(iter(fallen.values()))
     slurms = f" (Slurm: {job.reason})" if job.reason else ""
+    if broken:
+        return f"{loss(names, why)}{slurms}"
     if case.shared:
         others = "nodes that were asked for, for it and other jobs"
         return f"job {case.id} waits; of {others}, {fold(names)} could not start: {why}{slurms}"
     return f"{setback(names, why)}{slurms}"
+
+
+def _broken(case: JobCase) -> dict[str, str]:
+    """Nodes that were repaired under it, and why: the reason of a repair lists it by nodes."""
+    last, ours = case.last, {node.name for node in case.nodes}
+    if last is None or last.kind is not Kind.REPAIR:
+        return {}
+    parts = [part.partition(": ") for part in last.reason.split("; ")]
+    reasons = {name: why for nodes, _, why in parts if why for name in _names(nodes)}
+    return {name: why for name, why in reasons.items() if name in ours and name in last.standing}
+
+
+def _names(nodes: str) -> list[str]:
+    try:
+        return expand(nodes)
+    except NodeNameError:
+        return []
 
 
 def _fallen(case: JobCase) -> dict[str, str]:

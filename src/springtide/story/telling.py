@@ -63,9 +63,20 @@ def setback(names: Sequence[str], why: str) -> str:
     return f"{fold(names)} could not start, so the job waits again: {why}"
 
 
-def not_yet_told(news: Mapping[str, str], told: Mapping[str, str]) -> dict[str, str]:
-    """Of what there is to say to jobs, that which is not what each was told last."""
-    return {job: text for job, text in news.items() if told.get(job) != text}
+def loss(names: Sequence[str], why: str) -> str:
+    """What is said to a job whose nodes broke."""
+    return f"{fold(names)} broke, so the job goes back to the queue: {why}"
+
+
+def not_yet_told(
+    letters: Mapping[str, Sequence[str]], told: Mapping[str, str]
+) -> dict[str, list[str]]:
+    """Of letters, each to some jobs, those to jobs that were told something else last.
+
+    `told` is what each job was told last.
+    """
+    fresh = {text: [job for job in jobs if told.get(job) != text] for text, jobs in letters.items()}
+    return {text: jobs for text, jobs in fresh.items() if jobs}
 
 
 # --- times -----------------------------------------------------------------------------------
