@@ -12,6 +12,8 @@ from pathlib import Path
 
 from springtide.providers.containers import links
 
+PROGRAM = b"/providers/containers/init.sh"
+
 
 def end(cluster: str, node: str | None = None) -> None:
     """Those of a node, or of all nodes; to be called when no directory says who they are."""
@@ -33,15 +35,18 @@ def _first_processes(cluster: str, node: str | None) -> Iterator[int]:
 
 
 def _is_of(pid: int, cluster: str, node: str | None) -> bool:
-    """Whether it is the first process of such a container."""
+    """Whether it is the first process of such a container: people may set a variable, too."""
+    proc = Path(f"/proc/{pid}")
     try:
-        told = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        status = Path(f"/proc/{pid}/status").read_text()
+        program = (proc / "cmdline").read_bytes().split(b"\0")[1:2]
+        told = (proc / "environ").read_bytes().split(b"\0")
+        status = (proc / "status").read_text()
     except OSError:
         return False
     wanted = {f"TIDE_CLUSTER={cluster}".encode()}
     wanted |= {f"TIDE_NODE={node}".encode()} if node else set()
-    return wanted <= set(told) and _is_first(status)
+    ours = any(one.endswith(PROGRAM) for one in program)
+    return ours and wanted <= set(told) and _is_first(status)
 
 
 def _is_first(status: str) -> bool:
