@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from springtide import decide, failures
+from springtide import decide, failures, prune
 from springtide.engine import Engine
 from springtide.gather import Gather
 from springtide.layout import Layout
@@ -82,7 +82,7 @@ class Daemon:
             await self.engine.start()
             for request in await self.parts.record.store.waiting():
                 self._gather.add(request)
-            works = (self._watch_spool(), self.reconciler.run())
+            works = (self._watch_spool(), self.reconciler.run(), self._prune())
             beside = [asyncio.create_task(work) for work in works]
             try:
                 yield
@@ -170,6 +170,9 @@ class Daemon:
                 if spool.is_news("", reason(error)):
                     self.parts.record.complain("spool not read", reason(error))
             await asyncio.sleep(SPOOL_S)
+
+    async def _prune(self) -> None:
+        await prune.daily(self.parts.record, lambda: self.spec.timing.keep)
 
     async def _take_from_spool(self, spool: Spool, path: Path) -> None:
         """One request. Its file goes when it was taken or refused, and stays if we have trouble."""

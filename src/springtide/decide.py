@@ -1,7 +1,8 @@
 """Decisions, pure: what is to be done, from spec, record and world. Steps and API call them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from math import inf
 
@@ -34,9 +35,14 @@ def choices(spec: Cluster, group: str) -> list[Choice]:
     wanted = spec.groups[group]
     flavors = list(wanted.flavors)
     if wanted.choose == "price":
-        prices = {name: spec.flavors[name].price for name in flavors}
-        flavors.sort(key=lambda name: inf if prices[name] is None else prices[name])
+        flavors.sort(key=partial(_price, spec))
     return list(product(flavors, wanted.zones or (None,), wanted.markets or (None,)))
+
+
+def _price(spec: Cluster, flavor: str) -> float:
+    """What is not known is dear."""
+    price = spec.flavors[flavor].price
+    return inf if price is None else price
 
 
 def elsewhere(
@@ -44,6 +50,12 @@ def elsewhere(
 ) -> list[str]:
     """Nodes that the provider has no room for, and that can be tried with another choice."""
     return [n for n, error in failed.items() if isinstance(error, NoCapacity) and choices_left[n]]
+
+
+def again(failed: Mapping[str, CloudError], asked: Collection[str]) -> list[str]:
+    """Those whose failure may pass, if others fared otherwise: else it has been waited for."""
+    passing = [name for name, error in failed.items() if isinstance(error, Transient)]
+    return passing if len(passing) < len(asked) else []
 
 
 _EXPLANATIONS: Mapping[type[CloudError], str] = {

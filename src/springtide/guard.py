@@ -168,19 +168,19 @@ class Guard:
         wanted: Mapping[str, W],
         ask: Callable[[Sequence[W]], Awaitable[Mapping[str, A | CloudError]]],
     ) -> dict[str, A | CloudError]:
-        """A call with an answer for each: those that may come out otherwise are asked again.
+        """A call with an answer for each: if none of them is final, all are asked for again.
 
-        What fails as a whole fails each that is left, for the other answers must not be lost.
+        Answers that are must not wait for others, nor be lost: who called asks again for the rest.
         """
         now = asyncio.get_running_loop().time()
         call = _Call(kind, now, now + self._limit_s)
         self._tally(call).calls += 1
-        left, answers = dict(wanted), dict[str, A | CloudError]()
-        while left and await self._may_try(call):
-            settled = {key: answer for key, answer in answers.items() if key not in left}
-            answers = settled | await self._try(call, left, ask)
-            left = {key: w for key, w in left.items() if isinstance(answers.get(key), Transient)}
-        return answers | self._given_up(call, {key: answers.get(key) for key in left})
+        answers = dict[str, A | CloudError]()
+        while wanted and await self._may_try(call):
+            answers = await self._try(call, wanted, ask)
+            if not all(isinstance(answers.get(key), Transient) for key in wanted):
+                return answers
+        return {**self._given_up(call, {key: answers.get(key) for key in wanted})}
 
     async def _may_try(self, call: _Call) -> bool:
         """Wait for the next try, by itself or with all; False when there is to be none."""

@@ -174,6 +174,7 @@ class Reconciler:
         await self._operate(world, todo)
         await self._keep_up(world)
         await self._replace_drifted(world)
+        await self.parts.holding.forget()
         return False
 
     async def _follow(self, world: World, todo: Mapping[Repair, Sequence[Finding]]) -> bool:

@@ -157,6 +157,8 @@ RULES: Sequence[Rule] = (
          "nobody goes on with its start"),
     Rule("abandoned drain", _DRAINING, _ANY, _ANYTHING, _US, _AT_ONCE, _R.RETURN,
          "nobody goes on with the operation that drained it"),
+    Rule("in service after all", _REMAINS, _HEARD, _SERVES, _US, _AT_ONCE, _R.ADOPT,
+         "it was given up, but serves"),
     Rule("abandoned remains", _REMAINS, _ANY, _ANYTHING, _US, _AT_ONCE, _R.REPAIR,
          "what it left behind was not removed"),
     # Nodes that are off by the record.
@@ -174,6 +176,8 @@ RULES: Sequence[Rule] = (
          "a person took it out of service", _BY_PERSON),
     Rule("down without instance", _OFF, _UNHEARD, _ABSENT, _US, _GRACE, _R.REPAIR,
          "the batch system has it in service, but it has no instance"),
+    Rule("stuck and drained", _OFF, _STUCK, _ABSENT, _US, _GRACE, _R.UNDRAIN,
+         "nothing holds it back any more, but it is drained, and down", _BY_US),
     Rule("stuck off", _OFF, _STUCK, _ABSENT, _US, _GRACE, _R.RELEASE,
          "it is off, and the batch system would not start it"),
     Rule("leaving for good", _OFF, _LEAVING, _ABSENT, _BATCH, _GRACE, _R.RELEASE,

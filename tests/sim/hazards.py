@@ -222,7 +222,10 @@ async def _kills(scene: Scene, rng: Random) -> None:
             scene.stopping.set()
         elif life := scene.life:
             life.dies_at = life.passed + rng.randint(1, 300)
-            await life.over.wait()
+            try:
+                await life.over.wait()
+            finally:
+                life.dies_at = None
 
 
 HAZARDS: Mapping[str, Hazard] = {

@@ -28,7 +28,7 @@ async def violations(scene: Scene) -> list[str]:
 
 def hopeless(found: Iterable[str]) -> bool:
     """Whether waiting cannot help."""
-    return any(one.startswith("job ") for one in found)
+    return any(one.endswith(" still") for one in found)
 
 
 def _jobs(scene: Scene) -> Iterator[str]:
@@ -46,7 +46,7 @@ def _nodes(scene: Scene, nodes: Mapping[str, Node]) -> Iterator[str]:
     for name in spec.managed:
         node, seen = nodes[name], batch.node(name)
         found = [one for one in scene.world.cloud.alive(spec.cluster) if one.node == name]
-        if name in kept:
+        if name in kept and not (seen.is_persons and seen.down):
             yield from _kept(node, seen, found)
         else:
             yield from _off(node, seen, found)
@@ -69,10 +69,11 @@ def _kept(node: Node, seen: FakeNode, found: Sequence[Instance]) -> Iterator[str
 
 
 def _off(node: Node, seen: FakeNode, found: Sequence[Instance]) -> Iterator[str]:
+    """What a person drained may be down as well: it comes back when the drain is ended."""
     name = node.name
     if node.state is not NodeState.OFF:
         yield f"{name} should be off, and is {node.state} in the record"
-    if seen.power is not Power.DOWN or seen.down:
+    if not (seen.power is Power.DOWN and not seen.down) and not (seen.down and seen.is_persons):
         yield f"{name} should be off, and the batch system says {_shown(seen)}"
     if found:
         yield f"{name} should be off, and has {found}"

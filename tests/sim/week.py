@@ -55,6 +55,7 @@ async def week(seed: int, without: Iterable[str] = (), days: float = 7) -> Outco
         world = random_world(Random(f"{seed}/world"), Path(directory), seed)
         scene = Scene(seed, world, asyncio.get_running_loop().time())
         world.batch.on_drain_lost.append(scene.lose_drain)
+        world.batch.on_job.append(lambda job, what: scene.say(f"job {job.id} {what}"))
         world.is_lost = scene.is_lost
         with _overheard(scene):
             return await _lived(scene, days * DAY, without)

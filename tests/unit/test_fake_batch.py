@@ -438,10 +438,11 @@ async def up(place: Place, *names: str) -> None:
 
 async def test_only_its_owner_ends_a_drain() -> None:
     batch = Place().batch
-    await batch.drain(["n1"], "shrink")
-    await batch.drain(["n1", "n2"], "disk", "alice")
+    await batch.drain(["n1", "n2"], "shrink")
+    await batch.drain(["n2"], "disk", "alice")
+    await batch.drain(["n2"], "fan", "bob")
     assert wish(await look(batch, "n1")) == (True, OURS, "springtide: shrink")
-    assert wish(await look(batch, "n2")) == (True, "alice", "disk")
+    assert wish(await look(batch, "n2")) == (True, "alice", "disk"), "a person takes over ours"
     for by, left in (("bob", {"n1", "n2"}), (OURS, {"n2"}), (None, set())):
         await batch.undrain(NAMES, by)
         assert {name for name, n in (await batch.nodes()).items() if n.drained} == left

@@ -35,6 +35,7 @@ class FakeScheduler:
         self.on_resume_fail: list[NodesListener] = []
         self.on_suspend: list[NodesListener] = []
         self.on_reboot: list[NodesListener] = []
+        self.on_job: list[Callable[[FakeJob, str], object]] = []  # what befell it
         self.on_drain_lost: list[Callable[[str], object]] = []  # a person's, by nobody's wish
         self.exempt: frozenset[str] = frozenset()  # SuspendExcNodes
         self.closed = False  # jobs wait
@@ -92,8 +93,8 @@ class FakeScheduler:
         if node.job and node.job.state == "RUNNING":
             _stop(node.job.end)
             if deleted:
-                self.killed_jobs[node.job.id] = f"the instance of {name} was deleted"
-        self._limit(node, self.timing.slurmd_timeout_s, self._lost)
+                self._mourn(node.job, f"the instance of {name} was deleted")
+        _later(self.timing.slurmd_timeout_s, self._miss, node, node.boot_at)
 
     # How a node lives
 
@@ -204,7 +205,11 @@ class FakeScheduler:
 
     def _blame(self, node: FakeNode, why: str) -> None:
         if node.job and node.job.state == "RUNNING" and self._reachable(node):
-            self.killed_jobs[node.job.id] = why
+            self._mourn(node.job, why)
+
+    def _mourn(self, job: FakeJob, why: str) -> None:
+        self.killed_jobs[job.id] = why
+        self._tell(job, f"killed: {why}")
 
     def _resume_failed(self, node: FakeNode) -> None:
         self._forget_drain(node)
@@ -212,6 +217,12 @@ class FakeScheduler:
         self._late.append(node.name)
         self._soon()
         self._fail(node, "ResumeTimeout reached")
+
+    def _miss(self, node: FakeNode, boot_at: float | None) -> None:
+        """Whatever happened to it meanwhile, a slurmd that has not answered for so long is lost."""
+        silent = node.registered and node.boot_at == boot_at and not self._reachable(node)
+        if node.power is Power.UP and silent:
+            self._lost(node)
 
     def _lost(self, node: FakeNode) -> None:
         self._fail(node, "Not responding")
@@ -299,10 +310,12 @@ class FakeScheduler:
         if all(node.registered and self._reachable(node) for node in nodes):
             job.state, job.started_at = "RUNNING", self._now()
             job.end = _later(job.duration_s, self._end, job)
+            self._tell(job, f"runs on {','.join(job.nodes)}")
 
     def _end(self, job: FakeJob) -> None:
         job.state, job.ended_at = "COMPLETED", self._now()
         self.finished.append(self._open.pop(job.id))
+        self._tell(job, "completed")
         self._let_go(job.nodes)
 
     def _requeue(self, job: FakeJob) -> None:
@@ -315,8 +328,13 @@ class FakeScheduler:
             return
         job.state, job.held, job.started_at = "PENDING", True, None
         job.requeues += 1
+        self._tell(job, f"requeued from {','.join(nodes)}")
         _later(self.timing.requeue_s, self._unhold, job)
         self._let_go(nodes)
+
+    def _tell(self, job: FakeJob, what: str) -> None:
+        for listener in self.on_job:
+            listener(job, what)
 
     def _unhold(self, job: FakeJob) -> None:
         job.held = False

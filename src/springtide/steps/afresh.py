@@ -149,9 +149,14 @@ async def reboot_requested(work: Work) -> Fallen:
 
 
 async def _reboot(work: Work, provider: Provider, names: Sequence[str]) -> Fallen:
-    results = await _call(work, provider, names)
-    await _rebooted(work, results)
-    return {n: decide.explain(e) for n, e in results.items() if isinstance(e, CloudError)}
+    pending, fallen = list(names), Fallen()
+    while pending:
+        results = await _call(work, provider, pending)
+        await _rebooted(work, results)
+        failed = {n: e for n, e in results.items() if isinstance(e, CloudError)}
+        pending = decide.again(failed, results)
+        fallen |= {n: decide.explain(e) for n, e in failed.items() if n not in pending}
+    return fallen
 
 
 async def _call(

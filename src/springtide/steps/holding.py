@@ -95,7 +95,8 @@ class Holding:
         reasons = {groups[name]: why for name, why in nodes.items() if name in groups}
         self._failed_boots.update(groups[name] for name in nodes if name in groups)
         for group, why in reasons.items():
-            probed = holds.group_key(group) in self.known
+            hold = self.known.get(holds.group_key(group))
+            probed = hold is not None and hold.cause is Cause.BOOTS
             if probed or holds.boots(self._failed_boots[group]):
                 await self._renew(holds.group_key(group), Cause.BOOTS, why)
 
@@ -107,6 +108,13 @@ class Holding:
         who = f" by {by}" if by else ""
         await self._record.note("hold lifted", detail=f"{key}{who}: {hold.reason}")
         self.changed.set()
+
+    async def forget(self) -> None:
+        """What was over so long ago that it says nothing about the next launch."""
+        now = self._record.now()
+        for hold in tuple(self.known.values()):
+            if now > hold.until + holds.FORGOTTEN_S:
+                await self.lift(hold.key)
 
     async def _renew(self, key: str, cause: Cause, reason: str) -> None:
         """Failures of one burst count once."""

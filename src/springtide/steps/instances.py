@@ -122,7 +122,8 @@ async def _clear_remains(work: Work) -> Fallen:
 async def _past(work: Work) -> set[str]:
     """Ready nodes whose instance died, or that the batch system asks for afresh.
 
-    Only a resume asks it: before a deploy has run, it may not be there.
+    Only a resume asks it: before a deploy has run, it may not be there. A node that it hears
+    from has jobs, and a list that shows it without an instance may be old.
     """
     ready = work.record.of(work.names, NodeState.READY)
     limit_s, past = work.parts.spec.timing.stop, set[str]()
@@ -131,7 +132,9 @@ async def _past(work: Work) -> set[str]:
         past |= set(decide.lost(work.record.of(names), instances))
     if ready and work.operation.kind is Kind.RESUME:
         asked = partial(work.parts.batch.nodes, [node.name for node in ready])
-        past |= set(decide.outlived(ready, await insist(asked, limit_s)))
+        seen = await insist(asked, limit_s)
+        past -= {name for name, node in seen.items() if node.registered}
+        past |= set(decide.outlived(ready, seen))
     return past
 
 
@@ -250,16 +253,33 @@ async def _delete(work: Work, provider: Provider, limit_s: float) -> Fallen:
     loop = asyncio.get_running_loop()
     began, pause_s, said = loop.time(), FIRST_PAUSE_S, False
     left: dict[str, str] = dict.fromkeys(work.names, "")
-    while left := await _delete_once(work, provider, list(left)):
+    used = await _used(work, left)
+    while left := await _delete_once(work, provider, [n for n in left if n not in used]):
         stuck = {name: f"its instance cannot be deleted: {why}" for name, why in left.items()}
         if loop.time() + pause_s > began + limit_s:
-            return stuck
+            return stuck | used
         if not said and loop.time() > began + work.parts.spec.timing.stop:
             await work.record.note("instance stuck", nodes=stuck, operation=work.operation.id)
             said = True
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-    return {}
+        used |= await _used(work, left)
+    return used
+
+
+async def _used(work: Work, names: Iterable[str]) -> Fallen:
+    """Nodes that serve after all: they registered late, or while nobody could delete them.
+
+    The reconciler finds them in service. Not asked where the end of all service is the aim.
+    """
+    if work.operation.kind not in _SPARING or work.operation.options.get("now"):
+        return {}
+    seen = await insist(partial(work.parts.batch.nodes, tuple(names)), inf)
+    serving = [n.name for n in seen.values() if n.power is Power.UP and n.registered]
+    return dict.fromkeys(serving, "it is in service after all")
+
+
+_SPARING = frozenset({Kind.RESUME, Kind.SUSPEND, Kind.ENLARGE, Kind.REPAIR})
 
 
 async def _delete_once(work: Work, provider: Provider, names: Sequence[str]) -> dict[str, str]:

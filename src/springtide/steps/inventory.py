@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from springtide import decide
-from springtide.model import DRAINS, PLANS, Move, Node, NodeState, Step
+from springtide.model import DRAINS, PLANS, Kind, Move, Node, NodeState, Step
 from springtide.ports import Provider, Unavailable
 from springtide.steps.instances import LOOK_S
+from springtide.steps.launches import FIRST_ONE
 from springtide.steps.site import written
 from springtide.steps.work import Fallen, Work, insist, merged, together
 
@@ -94,6 +95,20 @@ async def release(work: Work) -> None:
     try:
         if work.operation.kind in DRAINS:
             await work.parts.batch.undrain(gone)  # one that powered down already kept our drain
+        await _hold_back(work, gone)
         await work.parts.batch.release(gone)
     except Unavailable as error:
         await work.record.note("release failed", operation=work.operation.id, detail=str(error))
+
+
+async def _hold_back(work: Work, names: Sequence[str]) -> None:
+    """What could not be started now must not be asked for again and again until it can.
+
+    The reconciler ends these drains.
+    """
+    if work.operation.kind is Kind.RESUME:
+        held = work.parts.holding.held_back(work.parts.spec)
+        probed = {name: why for name, why in work.operation.fallen.items() if why == FIRST_ONE}
+        why = probed | {name: held[name] for name in names if name in held}
+        for some in decide.alike([name for name in names if name in why], why):
+            await work.parts.batch.drain(some, why[some[0]])

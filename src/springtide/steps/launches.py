@@ -69,7 +69,10 @@ def _probing(work: Work, names: Iterable[str]) -> dict[str, list[str]]:
 
 
 async def _launch(work: Work, provider: Provider, names: Sequence[str]) -> Fallen:
-    """Until each node has an instance or no choice is left."""
+    """Until each node has an instance or no choice is left.
+
+    A failure that may pass is the guard's, unless it came with other answers, which it hands on.
+    """
     choices = _choices(work, names)
     fallen = {name: NO_PLACE for name in names if not choices[name]}
     pending = [name for name in names if choices[name]]
@@ -79,7 +82,10 @@ async def _launch(work: Work, provider: Provider, names: Sequence[str]) -> Falle
         await _made(work, results)
         await _learn(work, chosen, results)
         failed = {n: error for n, error in results.items() if isinstance(error, CloudError)}
-        pending = decide.elsewhere(failed, choices)
+        again = decide.again(failed, results)
+        for name in again:
+            choices[name].insert(0, chosen[name])
+        pending = [*decide.elsewhere(failed, choices), *again]
         fallen |= {n: decide.explain(e) for n, e in failed.items() if n not in pending}
     return fallen
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from springtide import decide
 from springtide.model import DRAINS, Node, NodeState
-from springtide.ports import OURS, CloudError, Unavailable
+from springtide.ports import OURS, CloudError, Power, Unavailable
 from springtide.steps.roll_call import Seen
 from springtide.steps.work import Fallen, Work
 
@@ -23,7 +23,7 @@ async def wait_registered(work: Work) -> Fallen:
     while joining := _joining(work, fallen):
         seen = await work.parts.roll_call.next(node.name for node in joining)
         await _welcome(work, joining, seen)
-        fallen |= decide.unwanted(joining, seen)
+        fallen |= decide.unwanted(joining, seen) | _let_go(work, seen)
         if loop.time() > look_at:
             fallen |= await _counted(work, await _dead(work, _joining(work, fallen)))
             look_at = loop.time() + DEATH_WATCH_S
@@ -31,6 +31,14 @@ async def wait_registered(work: Work) -> Fallen:
             late = dict.fromkeys((n.name for n in _joining(work, fallen)), _late(work))
             return fallen | await _counted(work, late)
     return fallen
+
+
+def _let_go(work: Work, seen: Seen) -> Fallen:
+    """Nodes that it was to have and has no more: it gave up, or their jobs came and went."""
+    if work.operation.asked_by != "batch":
+        return {}  # those that it did not ask for are off to it until they register
+    gone = [node.name for node in seen.values() if node.power is Power.DOWN]
+    return dict.fromkeys(gone, "the batch system has powered it down")
 
 
 async def _counted(work: Work, failed: Fallen) -> Fallen:
