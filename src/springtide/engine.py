@@ -9,6 +9,7 @@ import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from springtide import decide
@@ -351,6 +352,13 @@ class Engine:
         await self._store.release(run.operation.id, run.operation.done)
         self._turns.let_go(run.operation.id, run.operation.done)
 
+    async def _drop(self, run: Run, fallen: Fallen) -> None:
+        """Nodes that fell out in the middle of a step."""
+        operation = run.operation
+        after = replace(operation, fallen={**operation.fallen, **fallen})
+        await self._save(run, after, "nodes fell out", _kinds(fallen))
+        self._rescue(run, fallen)
+
     def _rescue(self, run: Run, fallen: Fallen) -> None:
         """Clean up after nodes that fell out, beside the steps of those that stand."""
         if fallen and run.operation.kind in STARTS_NODES | DRAINS:
@@ -372,7 +380,8 @@ class Engine:
         run.operation = operation
 
     def _work(self, run: Run) -> Work:
-        return Work(self._parts, run.operation, run.operation.round)
+        drop = partial(self._drop, run)
+        return Work(self._parts, run.operation, run.operation.round, drop=drop)
 
 
 def _outcome(operation: Operation) -> OperationState:
@@ -383,11 +392,15 @@ def _outcome(operation: Operation) -> OperationState:
 
 def _epitaph(operation: Operation) -> str:
     """How it ended, and of what: the kinds of misfortune of its nodes, or its own."""
-    fallen = operation.fallen
-    kinds = [f"{fold(names)}: {fallen[names[0]]}" for names in decide.alike(fallen, fallen)]
+    kinds = _kinds(operation.fallen)
     if not kinds and operation.state in (OperationState.FAILED, OperationState.CANCELLED):
-        kinds = [operation.reason]
-    return "; ".join([operation.state.value, *kinds])
+        kinds = operation.reason
+    return "; ".join(filter(None, (operation.state.value, kinds)))
+
+
+def _kinds(fallen: Mapping[str, str]) -> str:
+    alike = decide.alike(fallen, fallen)
+    return "; ".join(f"{fold(names)}: {fallen[names[0]]}" for names in alike)
 
 
 def _describe(operation: Operation) -> str:

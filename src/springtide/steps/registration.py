@@ -15,7 +15,10 @@ DEATH_WATCH_S = 2.0
 
 
 async def wait_registered(work: Work) -> Fallen:
-    """Joining nodes become ready as they register; the dead, unwanted and late fall out."""
+    """Joining nodes become ready as they register; the dead, unwanted and late fall out.
+
+    The first two at once: their jobs need not wait for the others.
+    """
     loop = asyncio.get_running_loop()
     end = loop.time() + work.parts.spec.timing.start
     look_at = loop.time() + DEATH_WATCH_S
@@ -23,14 +26,15 @@ async def wait_registered(work: Work) -> Fallen:
     while joining := _joining(work, fallen):
         seen = await work.parts.roll_call.next(node.name for node in joining)
         await _welcome(work, joining, seen)
-        fallen |= decide.unwanted(joining, seen) | _let_go(work, seen)
+        lost = decide.unwanted(joining, seen) | _let_go(work, seen)
         if loop.time() > look_at:
-            fallen |= await _counted(work, await _dead(work, _joining(work, fallen)))
+            lost |= await _dead(work, _joining(work, fallen | lost))
             look_at = loop.time() + DEATH_WATCH_S
+        await work.fell(lost)
+        fallen |= lost
         if loop.time() > end:
-            late = dict.fromkeys((n.name for n in _joining(work, fallen)), _late(work))
-            return fallen | await _counted(work, late)
-    return fallen
+            return dict.fromkeys((n.name for n in _joining(work, fallen)), _late(work))
+    return {}
 
 
 def _let_go(work: Work, seen: Seen) -> Fallen:
@@ -39,12 +43,6 @@ def _let_go(work: Work, seen: Seen) -> Fallen:
         return {}  # those that it did not ask for are off to it until they register
     gone = [node.name for node in seen.values() if node.power is Power.DOWN]
     return dict.fromkeys(gone, "the batch system has powered it down")
-
-
-async def _counted(work: Work, failed: Fallen) -> Fallen:
-    """Failed boots count: too many in a row, and the group is held."""
-    await work.parts.holding.failed_boots(failed, work.parts.spec.node_group)
-    return failed
 
 
 async def _welcome(work: Work, joining: list[Node], seen: Seen) -> None:

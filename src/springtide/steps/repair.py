@@ -6,6 +6,7 @@ from functools import partial
 
 from springtide import decide, triage
 from springtide.ports import BatchNode, Unavailable
+from springtide.steps.telling import tell
 from springtide.steps.work import Fallen, Work, insist
 from springtide.triage import Batch, Drained, Repair, Rule
 
@@ -68,5 +69,4 @@ _UP = (Batch.SERVING, Batch.BUSY, Batch.SILENT, Batch.DOWN)
 
 async def _tell_owners(work: Work, broken: Mapping[str, str]) -> None:
     """What became of the jobs on them, or of those that waited for them."""
-    for why, jobs in decide.losses(await work.parts.batch.jobs(), broken).items():
-        await work.parts.batch.tell(",".join(jobs), why)
+    await tell(work, decide.losses(await work.parts.batch.jobs(), broken))

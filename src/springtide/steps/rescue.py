@@ -16,6 +16,7 @@ from springtide.steps.afresh import still_up
 from springtide.steps.bootlogs import keep_log
 from springtide.steps.instances import remove
 from springtide.steps.inventory import publish, refresh_inventory, release
+from springtide.steps.telling import tell
 from springtide.steps.work import Fallen, Work, insist
 
 
@@ -63,6 +64,9 @@ async def _fail(work: Work, fallen: Fallen) -> Fallen:
         "node failed",
         work.operation.id,
     )
+    boots = [node.name for node in starting if failures.is_failed_boot(fallen[node.name])]
+    groups = work.parts.spec.node_group
+    await work.parts.holding.failed_boots({name: reasons[name] for name in boots}, groups)
     return reasons
 
 
@@ -114,5 +118,4 @@ async def _tell_owners(work: Work, fallen: Fallen) -> None:
     """Say it to the jobs that wait for the nodes, while the batch system still knows which."""
     with suppress(Unavailable):
         jobs = await work.parts.batch.jobs()
-        for why, told in decide.news(jobs, fallen).items():
-            await work.parts.batch.tell(",".join(told), why)
+        await tell(work, decide.news(jobs, fallen))

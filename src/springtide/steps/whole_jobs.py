@@ -11,6 +11,7 @@ from springtide import decide, spares
 from springtide.model import STARTING, Kind, Node, NodeState
 from springtide.nodeset import expand
 from springtide.ports import Job, Unavailable
+from springtide.steps.telling import tell
 from springtide.steps.work import Fallen, Work
 
 
@@ -103,8 +104,7 @@ async def _tell_kept(work: Work, kept: Iterable[str], why: Mapping[str, str]) ->
 async def _tell_owners(work: Work, jobs: Sequence[Job], fallen: Fallen) -> None:
     """While the batch system still shows which nodes they wait for; a nicety, no condition."""
     with suppress(Unavailable):
-        for text, told in decide.news(jobs, fallen).items():
-            await work.parts.batch.tell(",".join(told), text)
+        await tell(work, decide.news(jobs, fallen))
 
 
 async def _give_back(work: Work, dropped: Mapping[str, str]) -> Fallen:

@@ -69,6 +69,8 @@ class Parts:
     """People stopped the cluster; `tide start` starts it."""
     drains: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Reasons and owners of drained nodes on their way up: Slurm forgets them when they join."""
+    told: dict[str, str] = field(default_factory=dict)
+    """What jobs were told last."""
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     """The batch system's configuration has one writer at a time."""
     holding: Holding = field(init=False)
@@ -181,6 +183,8 @@ class Work:
     names: tuple[str, ...]
     later: set[str] = field(default_factory=set)
     """Filled by a step: nodes that must wait for another round."""
+    drop: Callable[[Fallen], Awaitable[None]] | None = None
+    """Has nodes that fell out cleaned up after while the step goes on."""
 
     @property
     def record(self) -> Record:
@@ -189,6 +193,11 @@ class Work:
     @property
     def cluster(self) -> str:
         return self.parts.spec.cluster
+
+    async def fell(self, fallen: Fallen) -> None:
+        """Nodes fell out, and need not wait for the end of the step."""
+        if fallen and self.drop:
+            await self.drop(fallen)
 
     def on(self, names: Iterable[str]) -> "Work":
         """The same work on fewer nodes."""
