@@ -12,12 +12,13 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from typer.main import get_command
 
-from springtide import decide, model, ports
+from springtide import decide, model, ports, triage
 from springtide.cli.endings import Exit
 from springtide.cli.main import app
 from springtide.cli.plan import render_steps
@@ -52,7 +53,6 @@ def joined(text: str | None) -> str:
 
 _EDGE = re.compile(r"\s+_S\.(\w+),  # (.+)")
 _FROM = re.compile(r"\s+_S\.(\w+): frozenset\(")
-_LIMIT = re.compile(r"\s+_S\.(\w+): [\w.]+,  # (.+)")
 
 
 def plans() -> str:
@@ -73,20 +73,36 @@ def states() -> str:
     return table(["from", "to", "when"], ([code(a), code(b), why] for a, b, why in edges))
 
 
-def deadlines() -> str:
-    lines = inspect.getsource(model).splitlines()
-    why = {found[1]: found[2] for found in map(_LIMIT.fullmatch, lines) if found}
-    if why.keys() != model.NodeState.__members__.keys():
-        raise DocsError("a line of model.DEADLINES_S has no comment beside it")
-    limits = model.DEADLINES_S.items()
-    rows = ([code(state), f"{s:g} s" if s else "–", why[state.name]] for state, s in limits)
-    return table(["state", "limit", "why"], rows)
+def troubles() -> str:
+    """The rules of `triage` in their order; "any" is whatever the rules before left over."""
+    columns = ["", "record", "batch system", "drained by", "cloud", "whose", "after", "then", "why"]
+    return table(columns, ([code(str(n)), *_rule(rule)] for n, rule in enumerate(triage.RULES, 1)))
+
+
+def _rule(rule: triage.Rule) -> list[str]:
+    views: list[tuple[Iterable[StrEnum], type[StrEnum]]] = [
+        (rule.record, model.NodeState),
+        (rule.batch, triage.Batch),
+        (rule.drained, triage.Drained),
+        (rule.cloud, triage.Cloud),
+    ]
+    return [*(_set(*view) for view in views), rule.owner, rule.after, rule.repair, rule.why]
+
+
+def _set(members: Iterable[StrEnum], kind: type[StrEnum]) -> str:
+    """In the order of the code; most of them are told by what is missing."""
+    there = set(members)
+    found, missing = ([m.value for m in kind if (m in there) == i] for i in (True, False))
+    if not missing:
+        return "any"
+    return f"not {', '.join(missing)}" if len(missing) <= 2 < len(found) else ", ".join(found)
 
 
 def errors() -> str:
+    kinds: list[type[ports.CloudError]] = [ports.Throttled, *ports.CloudError.__subclasses__()]
     rows = [
-        [code(each.__name__), joined(each.__doc__), decide.explain(each())]
-        for each in ports.CloudError.__subclasses__()
+        [code(each.__name__), joined(each.__doc__), decide.explain(each()).rstrip(": ")]
+        for each in kinds
     ]
     return table(["error", "meaning", "a node given back says"], rows)
 
@@ -297,7 +313,7 @@ def _words(name: str) -> str:
 TABLES: Mapping[str, Callable[[], str]] = {
     "plans": plans,
     "states": states,
-    "deadlines": deadlines,
+    "troubles": troubles,
     "errors": errors,
     "layers": layers,
     "store": store,

@@ -22,12 +22,14 @@ FIRST_S: Mapping[Cause, float] = {
     Cause.CAPACITY: 120.0,  # others give machines back all the time
     Cause.QUOTA: 600.0,  # a human has to ask for more
     Cause.DENIED: 300.0,  # a human has to renew something
+    Cause.REJECTED: 600.0,  # a human has to mend the request
     Cause.BOOTS: 300.0,  # each probe costs a boot
 }
 LONGEST_S: Mapping[Cause, float] = {
     Cause.CAPACITY: 3600.0,
     Cause.QUOTA: 3600.0,
     Cause.DENIED: 1800.0,  # all waits for it, and a probe costs one call
+    Cause.REJECTED: 3600.0,
     Cause.BOOTS: 3600.0,
 }
 FORGOTTEN_S = 86_400.0
@@ -179,6 +181,7 @@ _WORDS: Mapping[Cause, str] = {
     Cause.CAPACITY: "no capacity for {of}",  # what clouds say of it is no more than that
     Cause.QUOTA: "the account's quota is used up for {of}{why}: have it raised",
     Cause.DENIED: "our credentials are refused by {of}{why}: renew them",
+    Cause.REJECTED: "requests for {of} are refused{why}: mend the cluster file",
     Cause.BOOTS: "nodes do not start any more in {of}{why}",
 }
 

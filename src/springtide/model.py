@@ -83,18 +83,6 @@ TRANSITIONS: Mapping[NodeState, frozenset[NodeState]] = {
 STARTING = frozenset({_S.REQUESTED, _S.BOOTING, _S.JOINING})
 """States of a node on its way up."""
 
-DEADLINES_S: Mapping[NodeState, float | None] = {
-    _S.OFF: None,  # rest
-    _S.REQUESTED: 600.0,  # a provider that is throttling may take this long
-    _S.BOOTING: 300.0,  # telling the batch system an address takes seconds
-    _S.JOINING: None,  # `timing.start` of the cluster
-    _S.READY: None,  # rest
-    _S.DRAINING: None,  # `timing.drain` of the cluster
-    _S.DELETING: 600.0,  # delete until gone, then tell a human
-    _S.FAILED: 300.0,  # cleaning up follows at once
-}
-"""How long a node may stay in a state; None is rest, or a limit taken from the spec."""
-
 
 class IllegalMoveError(ValueError):
     """A move that is no edge of TRANSITIONS: a defect of ours, never the user's."""
@@ -351,6 +339,7 @@ class Cause(StrEnum):
     CAPACITY = "capacity"
     QUOTA = "quota"
     DENIED = "denied"
+    REJECTED = "rejected"
     BOOTS = "boots"
 
 

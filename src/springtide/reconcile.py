@@ -9,20 +9,21 @@ import asyncio
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from springtide import maintenance, repairs, service, triage
 from springtide.engine import Engine, Refused
+from springtide.lookout import Lookout
 from springtide.model import SITE, Kind, Move, NodeState
 from springtide.nodeset import fold
 from springtide.planner import Planner
-from springtide.ports import ITSELF, CloudError, Instance, InstanceState, Provider, Unavailable
+from springtide.ports import ITSELF, Unavailable
 from springtide.repairs import Finding, World
 from springtide.steps import Parts
 from springtide.triage import Drained, Repair
 
 BY = "reconcile"
 """Who asks for the operations of a pass."""
-RESTLESS = (NodeState.READY, NodeState.DRAINING)
 
 
 class Reconciler:
@@ -31,13 +32,16 @@ class Reconciler:
     def __init__(self, parts: Parts, engine: Engine) -> None:
         self.parts = parts
         self.engine = engine
+        self._lookout = Lookout(parts, engine)
         self.findings: Mapping[str, Finding] = {}
         """What is wrong now, by node."""
         self.braked: tuple[str, ...] = ()
         """Nodes that a brake keeps from repair."""
         self._strangers: dict[str, float] = {}
         """Since when instances are there that nobody knows."""
-        self._said: dict[str, str] = {}
+        self._tries = 0
+        """How often in a row the batch system was to be started."""
+        self._next_try_at = 0.0
 
     async def run(self) -> None:
         """For ever; whatever goes wrong, the next pass comes."""
@@ -68,7 +72,7 @@ class Reconciler:
         resting = await maintenance.read(parts.record.store) is not None
         if await self._stand_up(resting):
             return False
-        world = await self._look()
+        world = await self._lookout.look()
         if world is None:
             return False
         now = parts.record.now()
@@ -82,77 +86,24 @@ class Reconciler:
     # --- looking -------------------------------------------------------------------------------
 
     async def _stand_up(self, resting: bool) -> bool:
-        """Have the batch system run again, if it is ours and does not."""
+        """Have the batch system run again, if it is ours and does not; ever more seldom."""
         broken = await self.parts.batch.standing()
-        await self._say("batch system down", broken)
-        if broken and not resting:
-            lost = await Planner(self.parts).lost()
-            names = dict.fromkeys((*self.parts.wanted.always_up, *lost))
-            options = {"lost": fold(lost)} if lost else {}
-            await self.engine.submit(
-                Kind.DEPLOY, names, asked_by=BY, reason=broken, options=options
-            )
+        await self._lookout.say("batch system down", broken)
+        now = self.parts.record.now()
+        if not broken:
+            self._tries, self._next_try_at = 0, 0.0
+        elif not resting and now >= self._next_try_at:
+            self._tries += 1
+            self._next_try_at = now + repairs.pause_s(self._tries)
+            await self._deploy(broken)
         return bool(broken)
 
-    async def _look(self) -> World | None:
-        """The world, as far as it is known and nobody changed it meanwhile."""
-        record = self.parts.record
-        before = {name: record.nodes[name] for name in self.parts.spec.managed}
-        claimed = self.engine.claimed()
-        try:
-            seen = await self.parts.batch.nodes()
-        except Unavailable as error:
-            await self._say("batch system away", str(error))
-            return None
-        await self._say("batch system away", "")
-        listed, blind = await self._instances()
-        claimed |= self.engine.claimed()
-        quiet = {
-            name: node
-            for name, node in before.items()
-            if name not in claimed and name not in blind and record.nodes.get(name) is node
-        }
-        return World(quiet, seen, listed, self._unknown(listed))
-
-    async def _instances(self) -> tuple[dict[str, list[Instance]], set[str]]:
-        """The instances of each name; nodes whose provider does not answer are not judged."""
-        listed: dict[str, list[Instance]] = {}
-        blind: set[str] = set()
-        for provider in self.parts.distinct_providers():
-            try:
-                for one in await provider.list(self.parts.spec.cluster):
-                    listed.setdefault(one.node, []).append(one)
-                await self._say(f"provider away {id(provider)}", "")
-            except CloudError as error:
-                blind |= self._nodes_of(provider)
-                await self._say(f"provider away {id(provider)}", str(error))
-        return listed, blind
-
-    def _nodes_of(self, provider: Provider) -> set[str]:
-        groups = self.parts.spec.node_group
-        theirs = {key for key, one in self.parts.providers.items() if one is provider}
-        return {name for name, group in groups.items() if group in theirs}
-
-    def _unknown(self, listed: Mapping[str, Sequence[Instance]]) -> tuple[Instance, ...]:
-        """Instances of names that are no node's, or of a node that left the file and is off."""
-        known, nodes = self.parts.spec.node_group, self.parts.record.nodes
-        return tuple(
-            one
-            for name, instances in listed.items()
-            if name not in known and (name not in nodes or nodes[name].state is NodeState.OFF)
-            for one in instances
-            if one.state is not InstanceState.DELETING
-        )
-
-    # --- telling -------------------------------------------------------------------------------
-
-    async def _say(self, what: str, detail: str) -> None:
-        """As an event, when it is news; an empty detail says that it is over."""
-        if self._said.get(what, "") == detail:
-            return
-        self._said[what] = detail
-        words = what.rpartition(" ")[0] if what[-1].isdigit() else what
-        await self.parts.record.note(words if detail else f"{words} no more", detail=detail)
+    async def _deploy(self, why: str) -> None:
+        """As a person would: with it go jobs of nodes that died together with the batch system."""
+        lost = await Planner(self.parts).lost()
+        names = dict.fromkeys((*self.parts.wanted.always_up, *lost))
+        options = {"lost": fold(lost)} if lost else {}
+        await self.engine.submit(Kind.DEPLOY, names, asked_by=BY, reason=why, options=options)
 
     async def _report(self) -> None:
         """What people have to mend, once it has lasted."""
@@ -160,7 +111,7 @@ class Reconciler:
         told = repairs.due(self.findings.values(), now).get(Repair.REPORT, [])
         reasons = repairs.because(told)
         words = "; ".join(f"{fold(names)}: {why}" for why, names in reasons.items())
-        await self._say("needs a person", words)
+        await self._lookout.say("needs a person", words)
 
     # --- acting --------------------------------------------------------------------------------
 
@@ -212,7 +163,7 @@ class Reconciler:
                 await batch.undrain(faults, ITSELF)
             await self._hold_back(world, held)
         except Unavailable as error:
-            await self._say("batch system away", str(error))
+            await self._lookout.say("batch system away", str(error))
             return
         told = {one.node: one.rule.why for one in (*todo.get(Repair.RELEASE, ()), *drained)}
         if told:
@@ -236,38 +187,32 @@ class Reconciler:
     async def _delete(self, world: World, twins: Iterable[Finding], now: float) -> None:
         """Instances that nobody needs: until they are gone, each pass asks again."""
         grace_s = self.parts.spec.timing.grace
-        known = {one.id: self._strangers.get(one.id, now) for one in world.strangers}
-        self._strangers = known
-        doomed = [one for one in world.strangers if known[one.id] + grace_s <= now]
+        self._strangers = {one.id: self._strangers.get(one.id, now) for one in world.strangers}
+        doomed = [one for one in world.strangers if self._strangers[one.id] + grace_s <= now]
         for found in twins:
             node = world.nodes[found.node]
             doomed += repairs.extras(node, world.seen.get(node.name), world.instances[node.name])
+        few = doomed[: repairs.allowance(self._running)]
         for provider in self.parts.distinct_providers():
-            theirs = [one for one in doomed if self._provider(one.node) is provider]
-            if theirs:
+            if theirs := [one for one in few if world.homes[one.id] is provider]:
                 refused = await provider.delete(theirs)
                 told = {one.node: str(refused.get(one.id, one.id)) for one in theirs}
                 await self.parts.record.note("unneeded instance deleted", nodes=told)
 
-    def _provider(self, name: str) -> Provider:
-        node = self.parts.record.nodes.get(name)
-        return self.parts.providers.get(node.group if node else "", self.parts.home)
+    @property
+    def _running(self) -> int:
+        return sum(node.state is NodeState.READY for node in self.parts.record.nodes.values())
 
     async def _operate(self, world: World, todo: Mapping[Repair, Sequence[Finding]]) -> None:
         """One operation for all that are repaired alike, as far as the brakes allow."""
         doomed = [one for r, found in todo.items() if repairs.gives_up(r) for one in found]
-        running = sum(node.state is NodeState.READY for node in self.parts.record.nodes.values())
-        braked = repairs.brake(doomed, running)
+        braked = repairs.brake(doomed, self._running)
         self.braked = tuple(one.node for one in braked.kept)
-        detail = (
-            f"{fold(self.braked)}: too many at once, the next passes go on" if braked.kept else ""
-        )
-        await self._say("brake", detail)
+        words = f"{fold(self.braked)}: too many at once, the next passes go on"
+        await self._lookout.say("brake", words if braked.kept else "")
         for repair, kind in _KINDS.items():
-            found = [one for one in braked.allowed if one.rule.repair is repair]
-            await self._submit(
-                kind, found or todo.get(repair, ()) if kind is Kind.RESUME else found
-            )
+            allowed = [one for one in braked.allowed if one.rule.repair is repair]
+            await self._submit(kind, allowed if repairs.gives_up(repair) else todo.get(repair, ()))
 
     async def _submit(self, kind: Kind, found: Sequence[Finding]) -> None:
         if not found:
@@ -293,27 +238,39 @@ class Reconciler:
 
     async def _replace_drifted(self, world: World) -> None:
         """What is not as the file says is made anew, a few at a time, in the hours for it."""
-        drift = self.parts.spec.drift
-        if not drift.replace or not repairs.within(drift.hours, datetime.now().astimezone()):
+        parts, drift = self.parts, self.parts.spec.drift
+        clock = datetime.fromtimestamp(parts.record.now()).astimezone()
+        if not drift.replace or not repairs.within(drift.hours, clock):
             return
-        serving = [
-            node
-            for name, node in world.nodes.items()
-            if node.state is NodeState.READY and name not in self.findings
-        ]
-        instances = [one for node in serving for one in world.instances.get(node.name, ())]
-        found = service.outdated(self.parts.spec, serving, instances)
+        found = self._drifted(world)
         busy = {name for name, seen in world.seen.items() if seen.busy}
-        up = len(self.parts.record.of(self.parts.spec.managed, *RESTLESS))
+        up = len(parts.record.of(parts.spec.managed, NodeState.READY, NodeState.DRAINING))
         under_way = len(self.engine.at(Kind.REBUILD, Kind.UPDATE))
         chosen = repairs.replaceable(found, busy, drift.at_once, up, under_way)
-        if chosen:
-            why = "; ".join(dict.fromkeys(found[name] for name in chosen))
-            options = {"via": "reboot", "batch": len(chosen), "pause": 0.0}
-            await self.engine.submit(
-                Kind.REBUILD, chosen, asked_by=BY, reason=f"drift: {why}", options=options
-            )
+        for kind in (Kind.REBUILD, Kind.UPDATE):
+            if names := [name for name in chosen if found[name][0] is kind]:
+                why = "; ".join(dict.fromkeys(found[name][1] for name in names))
+                await self.engine.submit(
+                    kind, names, asked_by=BY, reason=f"drift: {why}", options=_AS_ONE[kind]
+                )
 
+    def _drifted(self, world: World) -> dict[str, tuple[Kind, str]]:
+        """Nodes in service that are not as the file says, how that is mended, and what differs."""
+        nodes, parts = world.nodes.values(), self.parts
+        serving = [n for n in nodes if n.state is NodeState.READY and n.name not in self.findings]
+        instances = [one for node in serving for one in world.instances.get(node.name, ())]
+        configs = {group: parts.config_of(group) for group in parts.spec.groups}
+        stale = service.unconfigured(serving, configs)
+        outdated = service.outdated(parts.spec, serving, instances)
+        found = {name: (Kind.UPDATE, why) for name, why in stale.items()}
+        return found | {name: (Kind.REBUILD, why) for name, why in outdated.items()}
+
+
+_AS_ONE: Mapping[Kind, Mapping[str, Any]] = {
+    Kind.REBUILD: {"via": "reboot", "batch": 0, "pause": 0.0},
+    Kind.UPDATE: {},
+}
+"""How drifted nodes are replaced: they are few enough to go together."""
 
 _KINDS: Mapping[Repair, Kind] = {
     Repair.RESUME: Kind.RESUME,

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from springtide import triage
 from springtide.model import Move, Node, NodeState
-from springtide.ports import BatchNode, Instance, InstanceState
+from springtide.ports import BatchNode, Instance, InstanceState, Provider
 from springtide.spec import Timing
 from springtide.spec.values import share_of
 from springtide.triage import Batch, Cloud, Repair, Rule, View
@@ -19,6 +19,8 @@ from springtide.triage import Batch, Cloud, Repair, Rule, View
 FEW = 3
 SHARE = "20%"
 """No more running nodes than the larger of these are given up in one pass."""
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 5, 600
 
 _PARTING = frozenset({Repair.REPAIR, Repair.SUSPEND})
 _RUNNING = frozenset({Cloud.RUNNING, Cloud.PENDING, Cloud.TWINS, Cloud.STRANGE})
@@ -35,6 +37,8 @@ class World:
     instances: Mapping[str, Sequence[Instance]] = field(default_factory=dict)
     strangers: tuple[Instance, ...] = ()
     """Instances with our tag and the name of no node of ours."""
+    homes: Mapping[str, Provider] = field(default_factory=dict)
+    """The provider that has listed an instance, by its id."""
 
     def views(self) -> dict[str, View]:
         return {
@@ -84,6 +88,11 @@ def due(found: Iterable[Finding], now: float) -> dict[Repair, list[Finding]]:
 # --- brakes --------------------------------------------------------------------------------
 
 
+def allowance(running: int) -> int:
+    """How many that run may be given up in one pass."""
+    return max(FEW, share_of(SHARE, running))
+
+
 @dataclass(frozen=True, slots=True)
 class Braked:
     """What may be given up now, and what a brake keeps."""
@@ -97,7 +106,7 @@ def brake(doomed: Iterable[Finding], running: int) -> Braked:
 
     If many nodes seem dead that the batch system still hears from, the list is not believed.
     """
-    most = max(FEW, share_of(SHARE, running))
+    most = allowance(running)
     dead, alive, doubtful = _sorted_out(doomed)
     believed = doubtful if len(doubtful) <= most else []
     left = most - len(believed)
@@ -125,6 +134,11 @@ def _sorted_out(
 
 def gives_up(repair: Repair) -> bool:
     return repair in _PARTING
+
+
+def pause_s(tries: int) -> float:
+    """How long to wait after so many tries in vain."""
+    return float(min(FIRST_PAUSE_S * 2 ** (tries - 1), LONGEST_PAUSE_S))
 
 
 # --- what single repairs mean ----------------------------------------------------------------

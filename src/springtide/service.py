@@ -138,6 +138,14 @@ def outdated(
     return found
 
 
+def unconfigured(nodes: Iterable[Node], configs: Mapping[str, str]) -> dict[str, str]:
+    """Nodes that were started with another configuration than those of their group are now."""
+    known = (node for node in nodes if node.config and node.group in configs)
+    return {
+        node.name: "another configuration" for node in known if node.config != configs[node.group]
+    }
+
+
 # --- another cluster file ------------------------------------------------------------------
 
 

@@ -157,8 +157,6 @@ RULES: Sequence[Rule] = (
          "nobody goes on with its start"),
     Rule("abandoned drain", _DRAINING, _ANY, _ANYTHING, _US, _AT_ONCE, _R.RETURN,
          "nobody goes on with the operation that drained it"),
-    Rule("in service after all", _REMAINS, _HEARD, _SERVES, _US, _AT_ONCE, _R.ADOPT,
-         "it was given up, but serves"),
     Rule("abandoned remains", _REMAINS, _ANY, _ANYTHING, _US, _AT_ONCE, _R.REPAIR,
          "what it left behind was not removed"),
     # Nodes that are off by the record.

@@ -65,7 +65,7 @@ async def test_a_job_moves_on_when_its_node_cannot_start(tmp_path: Path) -> None
             )
         ]
         world.cloud.faults.refused_nodes.clear()
-        await until(lambda: job.state == "COMPLETED")
+        await until(lambda: job.state == "COMPLETED", 1200)
     assert world.batch.killed_jobs == {}
 
 

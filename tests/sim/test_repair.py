@@ -17,12 +17,12 @@ from springtide.ports import (
     Instance,
     InstanceState,
     Launch,
-    NoCapacity,
     Power,
     QuotaExceeded,
+    Rejected,
 )
 from springtide.providers.fake import Faults
-from tests.sim.world import Life, World
+from tests.sim.world import Life, SimConfigurator, World
 
 pytestmark = pytest.mark.looptime
 
@@ -260,7 +260,8 @@ async def test_a_list_that_fails_decides_nothing_and_the_loop_goes_on(tmp_path: 
         assert len(ids(world)) == 1
         assert world.cloud.calls["delete"] == 0
         events = await daemon.parts.record.store.events()
-        assert [e.what for e in events if "provider" in e.what] == ["provider away"]
+        told = [e.what for e in events if "provider" in e.what]
+        assert told == ["provider of general away"]
         world.cloud.faults.denied = False
         await until(lambda: not ids(world))
 
@@ -395,13 +396,17 @@ async def test_a_group_whose_nodes_do_not_boot_is_stopped_and_tried_with_one(
         assert "group:general" not in daemon.parts.holding.known
 
 
-async def test_a_rejected_launch_is_never_repeated_by_itself(tmp_path: Path) -> None:
-    world = made(tmp_path, nodes=1)
-    world.cloud.faults.refusals[NoCapacity] = 0.0
+@pytest.mark.accepts("X4")
+async def test_a_rejected_request_is_not_repeated_until_the_file_is_another(tmp_path: Path) -> None:
+    world = made(tmp_path, nodes=2, min=1)
+    world.cloud.faults.refusals[Rejected] = 1.0
     async with world.living(Life()) as daemon:
-        await daemon.engine.submit(Kind.RESUME, ["c1"], asked_by="root")
-        await daemon.engine.idle()
+        await until(lambda: world.cloud.calls["create"])
+        await asyncio.sleep(300)
         assert world.cloud.calls["create"] == 1
+        world.cloud.faults.refusals.clear()
+        await daemon.parts.adopt(daemon.spec, lambda: None)
+        await until(lambda: state(daemon) is NodeState.READY, 60)
 
 
 # --- drift -------------------------------------------------------------------------------------
@@ -447,3 +452,19 @@ async def test_drift_is_only_reported_unless_the_file_says_otherwise(tmp_path: P
         before = ids(world)
         await asyncio.sleep(600)
         assert ids(world) == before
+
+
+@pytest.mark.accepts("X7")
+async def test_nodes_with_another_configuration_are_updated_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = made(tmp_path, nodes=2, rest=DRIFT)
+    async with world.living(Life()) as daemon:
+        await up(world, daemon, 2)
+        before = ids(world)
+        monkeypatch.setattr(SimConfigurator, "user_data", lambda self, node, site: "new mounts")
+        await until(lambda: {world.cloud.user_data(id) for id in ids(world)} == {"new mounts"})
+        await daemon.engine.idle()
+        assert ids(world) == before
+        kinds = [op.kind for op in await daemon.parts.record.store.operations()]
+        assert kinds.count(Kind.UPDATE) == 2, "one at a time"

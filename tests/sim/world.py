@@ -159,7 +159,7 @@ class World:
             self.cloud.node_at,
             timing or Timing(latency_s=0.01, join_s=1, idle_s=5, suspend_timeout_s=30),
         )
-        self.cloud.on_running.append(lambda i: self.batch.boot_seen(i.node))
+        self.cloud.on_running.append(self._runs)
         self.cloud.on_stopped.append(self._stopped)
         self._by_hand = False
         self.batch.on_resume.append(self._resume)
@@ -189,6 +189,11 @@ class World:
             pass
         finally:
             self._by_hand = False
+
+    def _runs(self, instance: Instance) -> None:
+        """Those of other clusters report elsewhere."""
+        if instance.cluster == self.spec.cluster:
+            self.batch.boot_seen(instance.node)
 
     def _stopped(self, instance: Instance) -> None:
         deleted = instance.state is InstanceState.DELETING and not self._by_hand

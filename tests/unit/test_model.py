@@ -5,7 +5,6 @@ from itertools import pairwise
 import pytest
 
 from springtide.model import (
-    DEADLINES_S,
     PLANS,
     TRANSITIONS,
     IllegalMoveError,
@@ -24,9 +23,8 @@ def test_every_plan_is_a_subsequence_of_the_canonical_order(kind: Kind) -> None:
     assert places == sorted(set(places))
 
 
-def test_every_state_has_its_edges_and_a_deadline() -> None:
+def test_every_state_has_its_edges() -> None:
     assert set(TRANSITIONS) == set(NodeState)
-    assert set(DEADLINES_S) == set(NodeState)
 
 
 @pytest.mark.parametrize("state", NodeState)
@@ -50,8 +48,8 @@ def test_nothing_but_a_deletion_leads_to_off() -> None:
 
 
 def test_a_move_that_is_no_edge_is_refused() -> None:
-    with pytest.raises(IllegalMoveError, match="c1 cannot go from off to ready"):
-        Node("c1", "general").to(NodeState.READY)
+    with pytest.raises(IllegalMoveError, match="c1 cannot go from off to joining"):
+        Node("c1", "general").to(NodeState.JOINING)
 
 
 def test_operations_on_the_site_claim_it() -> None:

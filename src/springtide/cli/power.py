@@ -14,7 +14,6 @@ from springtide.cli.place import Choice, ClusterOption, StateOption, client
 from springtide.cli.progress import watching
 from springtide.cli.standing import GOALS, Standing
 from springtide.cli.watch import Watch
-from springtide.cli.whereabouts import option
 from springtide.model import Kind
 from springtide.nodeset import expand, fold
 
@@ -60,13 +59,13 @@ def suspend(
 
 
 def mention_min(daemon: Client, names: list[str]) -> None:
-    """They may go; but the next deploy wants them again."""
+    """They may go, but not for long."""
     always = ask(daemon, Kind.DEPLOY)["nodes"]
     kept = set(names) & set(expand(always) if always else ())
     if kept:
         output.note(
-            f"{fold(kept)}: one of the `min` that are always up; "
-            f"`tide deploy {option(daemon.layout.state)}` brings it back"
+            f"{fold(kept)}: one of the `min` that are always up, so it comes back by itself; "
+            "`tide resize` has fewer of them up"
         )
 
 

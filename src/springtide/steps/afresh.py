@@ -179,7 +179,11 @@ async def _call(
 async def _rebooted(work: Work, results: Mapping[str, Instance | CloudError]) -> None:
     made = {name: one for name, one in results.items() if isinstance(one, Instance)}
     moves = [
-        node.to(NodeState.BOOTING, address=made[node.name].address or node.address)
+        node.to(
+            NodeState.BOOTING,
+            address=made[node.name].address or node.address,
+            config=work.parts.config_of(node.group),
+        )
         for node in work.record.of(made, NodeState.REQUESTED)
     ]
     await work.record.move(moves, "instance rebooted", work.operation.id)

@@ -12,7 +12,7 @@ from springtide import decide, holds
 from springtide.decide import Choice
 from springtide.holds import Open, Stage
 from springtide.model import Cause, Hold, Node
-from springtide.ports import CloudError, Denied, NoCapacity, QuotaExceeded
+from springtide.ports import CloudError, Denied, NoCapacity, QuotaExceeded, Rejected
 from springtide.record import Record
 from springtide.spec import Cluster
 
@@ -75,6 +75,8 @@ class Holding:
                 await self._renew(holds.group_key(group), Cause.QUOTA, str(error))
             case Denied():
                 await self._renew(holds.provider_key(kind), Cause.DENIED, str(error))
+            case Rejected():
+                await self._renew(holds.group_key(group), Cause.REJECTED, str(error))
 
     async def made(self, spec: Cluster, group: str, choice: Choice) -> None:
         """A provider made a node: neither place, quota nor credentials are the trouble."""
@@ -108,6 +110,12 @@ class Holding:
         who = f" by {by}" if by else ""
         await self._record.note("hold lifted", detail=f"{key}{who}: {hold.reason}")
         self.changed.set()
+
+    async def mended(self) -> None:
+        """There is another cluster file: what was wrong with requests may be right now."""
+        for hold in tuple(self.known.values()):
+            if hold.cause in (Cause.REJECTED, Cause.BOOTS):
+                await self.lift(hold.key)
 
     async def forget(self) -> None:
         """What was over so long ago that it says nothing about the next launch."""

@@ -32,6 +32,7 @@ from springtide.steps.work import (
     together,
 )
 
+SPARED = "it is in service after all"
 SLACK_S = 10.0
 """The batch system counts whole seconds, and not at once."""
 STOP_S = 30.0
@@ -245,6 +246,9 @@ async def remove(work: Work, limit_s: float) -> Fallen:
         "instance gone",
         work.operation.id,
     )
+    spared = [n for n in work.record.of(fallen, NodeState.DELETING) if fallen[n.name] == SPARED]
+    moves = [node.to(NodeState.OFF, reason=SPARED) for node in spared]
+    await work.record.move(moves, "instance spared", work.operation.id)
     return fallen
 
 
@@ -270,13 +274,13 @@ async def _delete(work: Work, provider: Provider, limit_s: float) -> Fallen:
 async def _used(work: Work, names: Iterable[str]) -> Fallen:
     """Nodes that serve after all: they registered late, or while nobody could delete them.
 
-    The reconciler finds them in service. Not asked where the end of all service is the aim.
+    Our record has lost them; the reconciler adopts them. Not asked where all service is to end.
     """
     if work.operation.kind not in _SPARING or work.operation.options.get("now"):
         return {}
     seen = await insist(partial(work.parts.batch.nodes, tuple(names)), inf)
     serving = [n.name for n in seen.values() if n.power is Power.UP and n.registered]
-    return dict.fromkeys(serving, "it is in service after all")
+    return dict.fromkeys(serving, SPARED)
 
 
 _SPARING = frozenset({Kind.RESUME, Kind.SUSPEND, Kind.ENLARGE, Kind.REPAIR})

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from springtide import decide
 from springtide.decide import Choice
 from springtide.model import Node, NodeState
-from springtide.ports import CloudError, Instance, Launch, Provider, Transient
+from springtide.ports import CloudError, Instance, Launch, Provider, Rejected, Transient
 from springtide.record import whole
 from springtide.steps.work import Fallen, Work
 
@@ -133,9 +133,11 @@ async def _learn(
         for n, e in results.items()
         if isinstance(e, CloudError)
     }
-    for (group, choice, _), error in refused.items():
-        await holding.refused(spec, group, choice, error)
     made = {(nodes[n].group, chosen[n]) for n, one in results.items() if isinstance(one, Instance)}
+    well = {group for group, _ in made}
+    for (group, choice, kind), error in refused.items():
+        if not (kind is Rejected and group in well):  # else it is the node's own trouble
+            await holding.refused(spec, group, choice, error)
     for group, choice in made - {(group, choice) for group, choice, _ in refused}:
         await holding.made(spec, group, choice)
 

@@ -126,6 +126,7 @@ class Parts:
         groups = wanted.node_group
         await self.record.define(Node(name, groups[name]) for name in wanted.managed)
         self._use(self._with_leaving())
+        await self.holding.mended()
 
     async def settle(self, gone: Iterable[str] = ()) -> None:
         """Forget nodes that left the file and were taken leave of."""
