@@ -156,7 +156,7 @@ async def _users(scene: Scene, rng: Random) -> None:
     """Bursts of jobs. All fit on the nodes that are left when people have drained their share."""
     room = len(scene.world.spec.managed) - admins.MOST_DRAINED
     while True:
-        await _wait(rng, 5 * HOUR)
+        await _wait(rng, 4 * HOUR)
         jobs = [(_size(rng, room), _duration_s(rng)) for _ in range(rng.choice([1, 1, 2, 3, 8]))]
         for size, duration_s in jobs:
             scene.world.batch.submit(size, duration_s)
@@ -214,7 +214,7 @@ def _generation(scene: Scene, name: str) -> int:
 async def _kills(scene: Scene, rng: Random) -> None:
     """SIGKILL at any await point, or a clean stop; back within an hour."""
     while True:
-        await _wait(rng, 10 * HOUR)
+        await _wait(rng, 8 * HOUR)
         scene.down_s = rng.choice(
             [rng.uniform(1, 60), rng.uniform(60, 1200), rng.uniform(60, HOUR)]
         )
@@ -234,15 +234,15 @@ HAZARDS: Mapping[str, Hazard] = {
     "deaths": _deaths,
     "strays": _strays,
     "kills": _kills,
-    "full": Spell(14 * HOUR, (10 * MINUTE, 8 * HOUR), _fill, _empty),
+    "full": Spell(14 * HOUR, (10 * MINUTE, 5 * HOUR), _fill, _empty),
     "throttling": Spell(10 * HOUR, (MINUTE, 30 * MINUTE), _throttle, _unthrottle),
     "quota": Spell(20 * HOUR, (10 * MINUTE, 6 * HOUR), _cut_quota, _raise_quota),
-    "denied": _switch("credentials revoked", _revoke, 30 * HOUR, (5 * MINUTE, 3 * HOUR)),
+    "denied": _switch("credentials revoked", _revoke, 24 * HOUR, (5 * MINUTE, 2 * HOUR)),
     "replies": _number("lost_replies", [0.05, 0.3, 0.8], 8 * HOUR, (MINUTE, 4 * HOUR)),
-    "stale": _number("stale_s", [5, 20, 50], 8 * HOUR, (MINUTE, 8 * HOUR)),
-    "boots": _number("stuck_boots", [0.2, 0.5, 1.0], 12 * HOUR, (MINUTE, 3 * HOUR)),
-    "refusals": _number("refused_deletes", [0.2, 0.5, 1.0], 12 * HOUR, (MINUTE, 4 * HOUR)),
-    "deletes": _number("ignored_deletes", [0.2, 0.5, 1.0], 12 * HOUR, (MINUTE, 4 * HOUR)),
+    "stale": _number("stale_s", [5, 20, 50], 6 * HOUR, (MINUTE, 12 * HOUR)),
+    "boots": _number("stuck_boots", [0.2, 0.5, 1.0], 10 * HOUR, (MINUTE, HOUR)),
+    "refusals": _number("refused_deletes", [0.2, 0.5, 1.0], 10 * HOUR, (MINUTE, HOUR)),
+    "deletes": _number("ignored_deletes", [0.2, 0.5, 1.0], 10 * HOUR, (MINUTE, HOUR)),
     "silence": _switch("no batch system", _silence, 10 * HOUR, (MINUTE, 40 * MINUTE)),
     "calls": _switch("calls of the batch system lost", _lose_calls, 12 * HOUR, (MINUTE, HOUR)),
 }

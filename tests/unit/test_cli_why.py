@@ -138,7 +138,7 @@ def test_a_machine_on_premises_is_no_business_of_ours(world: World) -> None:
 
 def test_without_an_answer_of_the_batch_system_the_record_is_told(world: World) -> None:
     world.submit(1, seconds=LIMIT_S)
-    wait_until(lambda: world.states("c1") == ["ready"])
+    wait_until(lambda: all(one["ended_at"] for one in world.operations()))
     world.batch.unavailable = True
     node, job = world.run("why", "c1"), world.run("why", "1")
     assert (node.code, job.code) == (0, 0)

@@ -12,6 +12,7 @@ import pytest
 from springtide import service
 from springtide.batch import slurm_actions
 from springtide.batch.slurm import Slurm
+from springtide.batch.slurm_control import Control
 from springtide.batch.slurm_reason import SLURM
 from springtide.batch.slurm_text import parse_nodes
 from springtide.configure.programs import Programs
@@ -124,4 +125,5 @@ def _slurm(home: Path, monkeypatch: pytest.MonkeyPatch, actions: bool) -> Slurm:
     (home / "scontrol").write_text(SCONTROL.format(home=home))
     (home / "scontrol").chmod(0o755)
     monkeypatch.setenv("PATH", f"{home}:/usr/bin:/bin")
+    monkeypatch.setattr(Control, "silent", lambda self: [])
     return Slurm(cluster)
