@@ -150,6 +150,7 @@ class Reconciler:
         """What takes one call to the batch system for all."""
         batch = self.parts.batch
         released = [one.node for one in todo.get(Repair.RELEASE, ())]
+        released += [name for name in world.nodes if repairs.has_lost_drain(world, name)]
         held = self.parts.holding.held_back(self.parts.spec)
         drained = [one for one in todo.get(Repair.UNDRAIN, ()) if one.node not in held]
         ours = [one.node for one in drained if one.view[2] is Drained.US]
@@ -161,6 +162,9 @@ class Reconciler:
                 await batch.undrain(ours)
             if faults:
                 await batch.undrain(faults, ITSELF)
+            if elsewhere := repairs.astray(world):
+                await batch.set_addresses(elsewhere)
+                await self.parts.record.note("address told", nodes=elsewhere)
             await self._hold_back(world, held)
         except Unavailable as error:
             await self._lookout.say("batch system away", str(error))
@@ -178,6 +182,7 @@ class Reconciler:
             and world.nodes[name].state is NodeState.OFF
             and triage.batch_view(world.seen.get(name)) is triage.Batch.OFF
             and not world.seen[name].drained
+            and not repairs.has_lost_drain(world, name)
         ]
         for why in dict.fromkeys(held[name] for name in doomed):
             names = [name for name in doomed if held[name] == why]

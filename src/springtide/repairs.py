@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from springtide import triage
+from springtide import decide, triage
 from springtide.model import Move, Node, NodeState
 from springtide.ports import BatchNode, Instance, InstanceState, Provider
 from springtide.spec import Timing
@@ -146,7 +146,7 @@ def pause_s(tries: int) -> float:
 
 def adoption(node: Node, seen: BatchNode, instances: Iterable[Instance]) -> Move | None:
     """The record as the world has it: the node serves with the instance that is heard from."""
-    running = [one for one in instances if one.state is InstanceState.RUNNING]
+    running = [one for one in instances if one.state is InstanceState.RUNNING and one.address]
     heard = [one for one in running if one.address == seen.address] or running
     if not heard:
         return None
@@ -172,6 +172,19 @@ def extras(node: Node, seen: BatchNode | None, instances: Sequence[Instance]) ->
     kept = next((one for one in right if seen and one.address == seen.address), None)
     kept = kept or next((one for one in right if one.id == node.instance), None)
     return [one for one in staying if one is not kept] if kept else []
+
+
+def astray(world: World) -> dict[str, str]:
+    """Nodes in service that the batch system looks for elsewhere: where they are."""
+    heard = [name for name, seen in world.seen.items() if seen.registered and name in world.nodes]
+    ready = [world.nodes[name] for name in heard if world.nodes[name].state is NodeState.READY]
+    return decide.astray(ready, world.seen)
+
+
+def has_lost_drain(world: World, name: str) -> bool:
+    """Whether a person's drain went when we let the node power down, and did not come back."""
+    seen, off = world.seen.get(name), world.nodes[name].state is NodeState.OFF
+    return seen is not None and off and triage.has_lost_drain(seen)
 
 
 def because(found: Iterable[Finding]) -> dict[str, list[str]]:

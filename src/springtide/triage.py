@@ -279,6 +279,12 @@ def drained_view(seen: BatchNode | None) -> Drained:
     return Drained.PERSON
 
 
+def has_lost_drain(node: BatchNode) -> bool:
+    """Whether a person's drain went with the power of its node."""
+    going = node.power in (Power.DOWN, Power.GOING_DOWN) and node.state != "DOWN"
+    return going and not node.drained and node.owner not in (None, OURS, ITSELF)
+
+
 _SINGLE: Mapping[InstanceState, Cloud] = {
     InstanceState.PENDING: Cloud.PENDING,
     InstanceState.RUNNING: Cloud.RUNNING,

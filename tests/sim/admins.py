@@ -93,9 +93,12 @@ async def _suspend(scene: Scene, rng: Random) -> None:
 
 
 async def _kill(scene: Scene, rng: Random) -> None:
-    """A job may get the node in this very moment; then it is the person who ends it."""
+    """A job may get the node in this very moment; then it is the person who ends it.
+
+    And so it is if nobody can be told that the node goes: people who end no job do not do that.
+    """
     names = [name for name in _any(scene, rng) if not scene.world.batch.node(name).job]
-    if names:
+    if names and not scene.world.batch.unavailable:
         await scene.ask(f"kill {fold(names)}", lambda daemon: daemon.people.kill(names, "alice"))
 
 
@@ -111,6 +114,7 @@ async def _rebuild(scene: Scene, rng: Random) -> None:
 async def _power_down(scene: Scene, rng: Random) -> None:
     names = _any(scene, rng)
     await scene.by_hand(f"power_down {fold(names)}", scene.world.batch.power_down(names))
+    scene.powered_down.update(names)
 
 
 async def _power_up(scene: Scene, rng: Random) -> None:

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 from springtide import decide, triage
 from springtide.lookout import Lookout
-from springtide.ports import OURS, BatchNode
+from springtide.ports import BatchNode
 from springtide.steps import instances, repair
 from springtide.steps.work import Fallen, Work
 from springtide.triage import After, Drained, Repair, Rule

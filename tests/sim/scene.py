@@ -103,6 +103,8 @@ class Scene:
     """Defects that the daemon found in itself."""
     drains: dict[str, str] = field(default_factory=dict)
     """Nodes that people drained and did not undrain, and who."""
+    powered_down: set[str] = field(default_factory=set)
+    """Nodes that people powered down by hand: with that their drains go."""
     foreign: set[str] = field(default_factory=set)
     """Instances of others."""
     down_s: float = 5.0
@@ -168,14 +170,18 @@ class Scene:
         """Whose drains nodes have, after somebody has asked for one or ended it."""
         for name in names:
             node = self.world.batch.node(name)
+            self.powered_down.discard(name)
             if node.is_persons:
                 self.drains[name] = str(node.owner)
             else:
                 self.drains.pop(name, None)
 
-    def lose_drain(self, name: str) -> None:
+    def lose_drain(self, name: str, by: str) -> None:
+        """The batch system ends drains, too; but what we let power down is ours to drain again."""
         if self.drains.pop(name, None):
-            self.say(f"the batch system ended the drain of {name}")
+            self.say(f"the batch system ended the drain of {name}: {by}")
+            if by == "power up" and name not in self.powered_down:
+                self.complaints.append(f"the drain of {name} was not made again")
 
     def is_lost(self, request: Request) -> bool:
         if self.loses_calls:

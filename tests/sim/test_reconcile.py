@@ -129,7 +129,7 @@ async def test_nodes_that_came_and_went_while_the_daemon_was_dead_did_not_fail(
     await asyncio.sleep(300)
     assert job.state == "COMPLETED"
     async with world.living(Life()) as daemon:
-        await passed(world, lambda: not world.cloud.alive(), 60)
+        await passed(world, lambda: not world.cloud.alive(), 300)
         await daemon.engine.idle()
         assert await daemon.parts.record.store.holds() == {}
 

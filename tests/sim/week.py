@@ -72,7 +72,9 @@ async def _lived(scene: Scene, length_s: float, without: Iterable[str]) -> Outco
     events, facts = await verdict.events(scene), await verdict.facts(scene)
     scene.over.set()
     await keeper
-    return Outcome(scene.seed, [*violations, *scene.complaints], _told(scene, events), facts)
+    return Outcome(
+        scene.seed, [*violations, *dict.fromkeys(scene.complaints)], _told(scene, events), facts
+    )
 
 
 async def _calm(scene: Scene) -> list[str]:
@@ -112,7 +114,7 @@ def _overheard(scene: Scene) -> Iterator[None]:
     def hear(logger: object, method: str, entry: MutableMapping[str, Any]) -> Any:
         if scene.life is not None:
             scene.say(f"complaint: {entry}")
-            scene.complaints.append(f"complaint: {entry.get('event')}: {entry.get('detail')}")
+            scene.complaints.append(f"complaint: {entry.get('event')}: {_last(entry['detail'])}")
         raise structlog.DropEvent
 
     silent = structlog.make_filtering_bound_logger(40)
@@ -123,6 +125,11 @@ def _overheard(scene: Scene) -> Iterator[None]:
     finally:
         springtide_daemon.SPOOL_S = known
         structlog.reset_defaults()
+
+
+def _last(detail: str) -> str:
+    """The line of a traceback that says what it was."""
+    return detail.strip().rpartition("\n")[2]
 
 
 # --- telling -----------------------------------------------------------------------------------

@@ -156,7 +156,7 @@ class World:
         self.cloud = FakeCloud(faults or Faults(before_s=0.1, after_s=0.1, boot_s=5, delete_s=3))
         self.batch = FakeBatch(
             self.spec.managed,
-            self.cloud.node_at,
+            lambda address: self.cloud.node_at(address, self.spec.cluster),
             timing or Timing(latency_s=0.01, join_s=1, idle_s=5, suspend_timeout_s=30),
         )
         self.cloud.on_running.append(self._runs)

@@ -36,7 +36,7 @@ class FakeScheduler:
         self.on_suspend: list[NodesListener] = []
         self.on_reboot: list[NodesListener] = []
         self.on_job: list[Callable[[FakeJob, str], object]] = []  # what befell it
-        self.on_drain_lost: list[Callable[[str], object]] = []  # a person's, by nobody's wish
+        self.on_drain_lost: list[Callable[[str, str], object]] = []  # a person's, and by what
         self.exempt: frozenset[str] = frozenset()  # SuspendExcNodes
         self.closed = False  # jobs wait
         self.finished: list[FakeJob] = []
@@ -101,7 +101,7 @@ class FakeScheduler:
     def _power_up(self, node: FakeNode) -> None:
         node.power, node.down, node.registered = Power.GOING_UP, False, False
         if not node.drained:
-            self._forget_drain(node)
+            self._forget_drain(node, "power up")
             node.reason = ""
         self._limit(node, self.timing.resume_timeout_s, self._resume_failed)
         self._resuming.append(node.name)
@@ -137,11 +137,11 @@ class FakeScheduler:
         if node.name not in self.exempt:
             self._limit(node, self.timing.idle_s, self._power_down)
 
-    def _forget_drain(self, node: FakeNode) -> None:
+    def _forget_drain(self, node: FakeNode, by: str) -> None:
         """Slurm itself ends drains now and then, whosever they are."""
         persons, node.drained, node.owner = node.is_persons, False, None
         for lost in self.on_drain_lost if persons else ():
-            lost(node.name)
+            lost(node.name, by)
 
     def _dismiss(self, node: FakeNode) -> None:
         """Power down by command: with it goes the drain, but not a person's reason for it."""
@@ -181,7 +181,7 @@ class FakeScheduler:
         self._soon()
 
     def _reboot_failed(self, node: FakeNode) -> None:
-        self._forget_drain(node)
+        self._forget_drain(node, "late reboot")
         node.reboot = None
         node.reason += " : reboot timed out"
 
@@ -212,7 +212,7 @@ class FakeScheduler:
         self._tell(job, f"killed: {why}")
 
     def _resume_failed(self, node: FakeNode) -> None:
-        self._forget_drain(node)
+        self._forget_drain(node, "late resume")
         node.power = Power.DOWN
         self._late.append(node.name)
         self._soon()

@@ -113,10 +113,12 @@ class FakeCloud:
         """How many instances there have ever been."""
         return self._made
 
-    def node_at(self, address: str) -> str | None:
-        """The node whose running instance answers at the address."""
+    def node_at(self, address: str, cluster: str | None = None) -> str | None:
+        """The node (of this cluster) whose running instance answers at the address."""
         record = self._at_address.get(address)
-        return record.launch.node if record and record.state is InstanceState.RUNNING else None
+        if record is None or record.state is not InstanceState.RUNNING:
+            return None
+        return record.launch.node if cluster in (None, record.launch.cluster) else None
 
     def user_data(self, id: str) -> str:
         """What an instance that exists was last started with."""

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 
-from springtide import decide
-from springtide.model import Kind, Move, NodeState
+from springtide import decide, triage
+from springtide.model import Kind, Move, Node, NodeState
 from springtide.ports import (
     OURS,
     BatchNode,
@@ -247,9 +247,16 @@ async def remove(work: Work, limit_s: float) -> Fallen:
         work.operation.id,
     )
     spared = [n for n in work.record.of(fallen, NodeState.DELETING) if fallen[n.name] == SPARED]
-    moves = [node.to(NodeState.OFF, reason=SPARED) for node in spared]
-    await work.record.move(moves, "instance spared", work.operation.id)
+    await _adopt(work, spared)
     return fallen
+
+
+async def _adopt(work: Work, nodes: Sequence[Node]) -> None:
+    """What serves is ready; an instance that the record does not know is the reconciler's."""
+    moves = [node.to(NodeState.OFF, reason=SPARED) for node in nodes]
+    off = await work.record.move(moves, "instance spared", work.operation.id)
+    known = [node.to(NodeState.READY, reason="") for node in off if node.instance]
+    await work.record.move(known, "record follows the world", work.operation.id)
 
 
 async def _delete(work: Work, provider: Provider, limit_s: float) -> Fallen:
@@ -257,8 +264,8 @@ async def _delete(work: Work, provider: Provider, limit_s: float) -> Fallen:
     loop = asyncio.get_running_loop()
     began, pause_s, said = loop.time(), FIRST_PAUSE_S, False
     left: dict[str, str] = dict.fromkeys(work.names, "")
-    used = await _used(work, left)
-    while left := await _delete_once(work, provider, [n for n in left if n not in used]):
+    used = Fallen()
+    while left := await _delete_once(work, provider, list(left), used):
         stuck = {name: f"its instance cannot be deleted: {why}" for name, why in left.items()}
         if loop.time() + pause_s > began + limit_s:
             return stuck | used
@@ -267,18 +274,22 @@ async def _delete(work: Work, provider: Provider, limit_s: float) -> Fallen:
             said = True
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-        used |= await _used(work, left)
     return used
 
 
-async def _used(work: Work, names: Iterable[str]) -> Fallen:
+async def _used(work: Work, names: Sequence[str]) -> Fallen:
     """Nodes that serve after all: they registered late, or while nobody could delete them.
 
-    Our record has lost them; the reconciler adopts them. Not asked where all service is to end.
+    Not asked where all service is to end. Drains that went with the power are made again: for
+    as long as an instance cannot be deleted, jobs might get the node.
     """
-    if work.operation.kind not in _SPARING or work.operation.options.get("now"):
+    ends = work.operation.kind not in _SPARING or work.operation.options.get("now")
+    if ends or work.parts.stopped or not names:
         return {}
-    seen = await insist(partial(work.parts.batch.nodes, tuple(names)), inf)
+    seen = await insist(partial(work.parts.batch.nodes, names), inf)
+    for node in filter(triage.has_lost_drain, seen.values()):
+        again = partial(work.parts.batch.drain, [node.name], node.reason, str(node.owner))
+        await insist(again, inf)
     serving = [n.name for n in seen.values() if n.power is Power.UP and n.registered]
     return dict.fromkeys(serving, SPARED)
 
@@ -286,11 +297,18 @@ async def _used(work: Work, names: Iterable[str]) -> Fallen:
 _SPARING = frozenset({Kind.RESUME, Kind.SUSPEND, Kind.ENLARGE, Kind.REPAIR})
 
 
-async def _delete_once(work: Work, provider: Provider, names: Sequence[str]) -> dict[str, str]:
-    """Ask for deletion of what is listed; answers the nodes that still have an instance."""
+async def _delete_once(
+    work: Work, provider: Provider, names: Sequence[str], used: Fallen
+) -> dict[str, str]:
+    """Ask for deletion of what is listed; answers the nodes that still have an instance.
+
+    Not of what serves, which is added to `used`.
+    """
     try:
         listed = decide.instances_of(await provider.list(work.cluster), names)
-        doomed = [i for found in listed.values() for i in found]
+        used |= await _used(work, [name for name, found in listed.items() if found])
+        names = [name for name in names if name not in used]
+        doomed = [i for name in names for i in listed[name]]
         refused = await provider.delete(doomed) if doomed else {}
         listed = decide.instances_of(await provider.list(work.cluster), names) if doomed else {}
     except CloudError as error:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from springtide import decide
 from springtide.model import DRAINS, PLANS, Kind, Move, Node, NodeState, Step
-from springtide.ports import Provider, Unavailable
+from springtide.ports import ITSELF, OURS, Provider, Unavailable
 from springtide.steps.instances import LOOK_S
 from springtide.steps.launches import FIRST_ONE
 from springtide.steps.site import written
@@ -104,11 +104,13 @@ async def release(work: Work) -> None:
 async def _hold_back(work: Work, names: Sequence[str]) -> None:
     """What could not be started now must not be asked for again and again until it can.
 
-    The reconciler ends these drains.
+    The reconciler ends these drains. A person's drain that went with the power comes back.
     """
     if work.operation.kind is Kind.RESUME:
         held = work.parts.holding.held_back(work.parts.spec)
         probed = {name: why for name, why in work.operation.fallen.items() if why == FIRST_ONE}
         why = probed | {name: held[name] for name in names if name in held}
-        for some in decide.alike([name for name in names if name in why], why):
+        seen = await work.parts.batch.nodes([name for name in names if name in why])
+        free = [name for name, node in seen.items() if node.owner in (None, OURS, ITSELF)]
+        for some in decide.alike(free, why):
             await work.parts.batch.drain(some, why[some[0]])

@@ -10,6 +10,8 @@ from springtide.ports import OURS, CloudError, Power, Unavailable
 from springtide.steps.roll_call import Seen
 from springtide.steps.work import Fallen, Work
 
+LET_GO = "the batch system powers it down"
+"""How reasons begin of nodes that fell out because it did not wait for them."""
 DEATH_WATCH_S = 2.0
 """Between two looks at whether instances of joining nodes still live."""
 
@@ -26,23 +28,27 @@ async def wait_registered(work: Work) -> Fallen:
     while joining := _joining(work, fallen):
         seen = await work.parts.roll_call.next(node.name for node in joining)
         await _welcome(work, joining, seen)
-        lost = decide.unwanted(joining, seen) | _let_go(work, seen)
+        lost = decide.unwanted(joining, seen)
         if loop.time() > look_at:
             lost |= await _dead(work, _joining(work, fallen | lost))
             look_at = loop.time() + DEATH_WATCH_S
         await work.fell(lost)
         fallen |= lost
         if loop.time() > end:
-            return dict.fromkeys((n.name for n in _joining(work, fallen)), _late(work))
+            late = dict.fromkeys((n.name for n in _joining(work, fallen)), _late(work))
+            return late | {name: why for name, why in _let_go(work, seen).items() if name in late}
     return {}
 
 
 def _let_go(work: Work, seen: Seen) -> Fallen:
-    """Nodes that it was to have and has no more: it gave up, or their jobs came and went."""
+    """Nodes that it was to have and waits for no more: jobs came and went, or it gave up.
+
+    Not before their time is over: it may ask for them again, and they would be there.
+    """
     if work.operation.asked_by != "batch":
         return {}  # those that it did not ask for are off to it until they register
     gone = [node.name for node in seen.values() if node.power is Power.DOWN]
-    return dict.fromkeys(gone, "the batch system has powered it down")
+    return dict.fromkeys(gone, f"{LET_GO}, or has done so")
 
 
 async def _welcome(work: Work, joining: list[Node], seen: Seen) -> None:

@@ -16,6 +16,7 @@ from springtide.steps.afresh import still_up
 from springtide.steps.bootlogs import keep_log
 from springtide.steps.instances import remove
 from springtide.steps.inventory import publish, refresh_inventory, release
+from springtide.steps.registration import LET_GO
 from springtide.steps.telling import tell
 from springtide.steps.work import Fallen, Work, insist
 
@@ -95,9 +96,13 @@ async def _report(work: Work, fallen: Fallen) -> None:
 
 
 async def _give_back(work: Work, fallen: Fallen) -> None:
-    """Hand back what the batch system still waits for, with one call for each kind of reason."""
+    """Hand back what the batch system still waits for, with one call for each kind of reason.
+
+    Not what it had let go: if it waits now, then for the operation that it asked for since.
+    """
+    names = [name for name, why in fallen.items() if not why.startswith(LET_GO)]
     try:
-        waited_for = await insist(partial(_waited_for, work, fallen), work.parts.spec.timing.lock)
+        waited_for = await insist(partial(_waited_for, work, names), work.parts.spec.timing.lock)
         await _tell_owners(work, {name: fallen[name] for name in waited_for})
         for names in decide.alike(waited_for, fallen):
             call = partial(work.parts.batch.give_back, names, fallen[names[0]])
