@@ -142,6 +142,52 @@ def test_the_reason_tells_whose_wish_it_is(
     assert (node.reason, node.owner) == (words, owner)
 
 
+@pytest.mark.accepts("X9")
+@pytest.mark.parametrize(
+    ("reason", "user", "owner"),
+    [
+        ("Kill task failed, do not touch [alice@{}]", "slurm", "alice"),
+        ("Kill task failed, do not touch [root@{}]", "slurm", "root"),
+        ("Kill task failed [alice@{}]", "slurm", "alice"),
+        ("Prolog error: looking into it (by alice) [root@{}]", "slurm", "alice"),
+        ("Kill task failed (by alice) [root@{}]", "slurm", "alice"),
+        ("disk (by alice), Low RealMemory [slurm@{}]", "slurm", "alice"),
+        ("health check failed yesterday, keep for vendor (by bob) [root@{}]", "slurm", "bob"),
+        ("health check failed yesterday, keep for vendor [root@{}]", "slurm", "root"),
+        ("Low RealMemory, vendor is coming [root@{}]", "root", "root"),
+        ("bad fan [root@{}]", "root", "root"),
+        ("bad fan : reboot issued [root@{}]", "root", "root"),
+    ],
+)
+def test_a_persons_drain_is_never_taken_for_slurms(reason: str, user: str, owner: str) -> None:
+    line = f"NodeName=a State=IDLE+CLOUD+DRAIN Reason={reason.format(DATE)}"
+    assert parse_nodes(line, user)["a"].owner == owner
+
+
+@pytest.mark.parametrize("user", ["slurm", "root"])
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "Duplicate jobid",
+        "Epilog error",
+        "Kill task failed",
+        "Kill task failed : reboot issued",
+        "Low CPUs",
+        "Low RealMemory (reported:400 < 100.00% of configured:512)",
+        "Low socket*core*thread count, Low CPUs",
+        "Low TmpDisk, Low RealMemory (reported:1 < 100.00% of configured:5)",
+        "Not responding",
+        "gres/gpu count reported lower than configured (0 < 8)",
+        "gres/gpu:a100 count too low (0 < 8)",
+        "health check failed: too hot",
+    ],
+)
+def test_what_slurm_says_as_root_or_as_itself_is_slurms(reason: str, user: str) -> None:
+    for setter in {"root", user}:
+        line = f"NodeName=a State=IDLE+CLOUD+DRAIN Reason={reason} [{setter}@{DATE}]"
+        assert parse_nodes(line, user)["a"].owner == SLURM
+
+
 @pytest.mark.parametrize("owner", [OURS, SLURM, "alice", "j.doe@site"])
 def test_a_reason_that_is_written_is_read_again(owner: str) -> None:
     words, found = read(write("disk: broken (twice)", owner), "slurm")

@@ -24,22 +24,21 @@ UNHEALTHY = "health check failed"
 _NAME = r"[\w.@$+-]+"
 _PERSON = re.compile(rf"(.*?) ?\(by ({_NAME})(, drained)?\)")
 _REBOOT = re.compile(r"(?: : reboot (?:issued|complete|timed out))+$")
-_SLURMS = (
-    "Duplicate jobid",
-    "Epilog error",
-    "Kill task failed",
-    LEAVES,
-    "Prolog error",
-    "Reboot ASAP",
-    "batch job complete failure",
-    UNHEALTHY,
-    "reboot requested",
+_LOW = r"Low (?:CPUs|RealMemory|TmpDisk|socket\*core(?:\*thread)? count)(?: \(reported:[^()]*\))?"
+_SLURMS = re.compile(
+    rf"{_LOW}(?:, {_LOW})*"
+    r"|gres/\S+ count (?:too low|reported lower than configured) \(\d+ < \d+\)"
+    r"|Duplicate jobid|Epilog error|Kill task failed|Node unexpectedly rebooted|Not responding"
+    rf"|Prolog error|Reboot ASAP|ResumeTimeout reached|batch job complete failure|{LEAVES}"
+    rf"|reboot requested|{UNHEALTHY}(?:: .*)?"
 )
-"""What slurmd, stepds and health checks say as root, and slurmctld as nobody."""
+"""All that slurmctld, slurmd, stepds and health checks say: people say it with more words."""
+_SLURM_IS = frozenset({"", "nobody", "root"})
+"""Who says it: stepds and health checks as root, slurmctld as `user` and at times as nobody."""
 
 
 def read(text: str, setter: str, *, resumes: bool = False, user: str = "slurm") -> tuple[str, str]:
-    """A reason in its author's words, and the author.
+    """A reason in its author's words, and the author; in doubt a person, whose node we leave alone.
 
     `resumes` is a reboot after which Slurm itself ends the drain; `user` is who slurmctld is.
     """
@@ -49,13 +48,19 @@ def read(text: str, setter: str, *, resumes: bool = False, user: str = "slurm") 
     words = f"{person[1] if person else head}{tail}"
     if head.startswith(PREFIX):
         return words, OURS
-    if resumes or head.startswith(_SLURMS):
+    if signed := _PERSON.match(head):  # whatever Slurm has added to it
+        return words, signed[2]
+    if resumes or _is_slurms(head, setter, user):
         return words, SLURM
-    if person:
-        return words, person[2]
-    if setter == user:  # it has set all that it added words to, too
+    if setter == user != "root":  # it has set all that it added words to, too
         return words, SOMEBODY if head != text else SLURM
     return words, setter or SOMEBODY
+
+
+def _is_slurms(head: str, setter: str, user: str) -> bool:
+    """Whether it is what Slurm says, and nobody else has set it."""
+    known = setter == user or setter in _SLURM_IS
+    return known and _SLURMS.fullmatch(head) is not None
 
 
 def write(words: str, owner: str, *, lost: bool = False) -> str:
