@@ -108,8 +108,16 @@ def test_a_node_in_service_that_fails_is_drained_once_and_undrained_when_well(
     assert place.asked[1:] == ["update nodename=n1 state=undrain"]
 
 
-def test_drains_of_others_are_neither_taken_over_nor_ended(place: Place) -> None:
-    place.slurm("IDLE+CLOUD+DRAIN", "bad fan, health check failed: no")
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "bad fan, health check failed: no",
+        "health check failed yesterday, keep for vendor",
+        "health check failed: no (by bob)",
+    ],
+)
+def test_drains_of_others_are_neither_taken_over_nor_ended(place: Place, reason: str) -> None:
+    place.slurm("IDLE+CLOUD+DRAIN", reason)
     for script in ("exit 1", "exit 0"):
         place.site(script)
         place.check()

@@ -78,7 +78,8 @@ elif [ "$known" != well ]; then
     # The node, or its last instance, may be drained by this; other drains are not ours to end.
     look
     case $drained$reason in
-    yes"$failed"*) scontrol update nodename="$TIDE_NODE" state=undrain || exit ;;
+    *"(by "*) ;; # somebody has made it theirs
+    yes"$failed: "*) scontrol update nodename="$TIDE_NODE" state=undrain || exit ;;
     esac
     echo well >"$verdict"
 fi
