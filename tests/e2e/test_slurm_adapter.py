@@ -473,6 +473,20 @@ async def test_hidden_nodes_are_taken_to_be_powered_down(lab: Lab) -> None:
     assert lab.run("sinfo", "-h", "-p", "main", "-N", "-o", "%N").split() == ["c2"]
 
 
+@pytest.mark.accepts("X9")
+async def test_hidden_nodes_are_drained_and_undrained_though_nobody_sees_it(lab: Lab) -> None:
+    slurm = await lab.up("c[1-3]", parameters={"PrivateData": "jobs"})
+    await slurm.drain(["c1"], "bad fan", "alice")
+    await slurm.drain(["c2"], "the provider is full")
+    assert {n.name: n.owner for n in (await slurm.nodes()).values() if n.drained} == {"c1": "alice"}
+    lab.run("sbatch", "-w", "c[1-2]", "-o", "/dev/null", "--wrap", "true")
+    await slurm.undrain(["c1", "c2"])
+    assert lab.run("squeue", "-h", "-o", "%T").split() == ["PENDING"]
+    await slurm.undrain(["c1"], "alice")
+    await seen(slurm, "c1", lambda node: node.power is Power.GOING_UP)
+    assert not (await slurm.nodes())["c1"].drained
+
+
 @pytest.mark.accepts("B10")
 async def test_slurmctld_speaks_to_each_node_itself(lab: Lab) -> None:
     slurm = await lab.up("n[1-300]")

@@ -19,6 +19,7 @@ from springtide.batch.slurm_conf import (
     slurm_of,
 )
 from springtide.batch.slurm_control import Control
+from springtide.batch.slurm_hidden import Hidden
 from springtide.batch.slurm_nodes import SlurmNodes
 from springtide.batch.slurm_reason import PREFIX
 from springtide.layout import Layout
@@ -44,9 +45,9 @@ class Slurm(SlurmNodes):
         self._port = batch.port
         self._conf = batch.attach or Layout(cluster.state).conf / "slurm.conf"
         absent = "is batch.attach right?" if batch.attach else "run `tide deploy` first"
-        unseen = slurm_text.powered_down(cluster.managed) if hides_nodes(cluster) else {}
+        hidden = Hidden(cluster.managed if hides_nodes(cluster) else ())
         commands = Commands(self._conf, absent, timeout_s, self._silent)
-        super().__init__(commands, batch.user, unseen, fresh_nodes(cluster.groups))
+        super().__init__(commands, batch.user, hidden, fresh_nodes(cluster.groups))
         accounting = Accounting(cluster, self._conf)
         self._control = Control(cluster.state, batch.user, self._conf, cluster.managed, accounting)
         self._controlling = Lock()

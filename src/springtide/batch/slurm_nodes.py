@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from springtide.batch import slurm_actions, slurm_reason, slurm_text
 from springtide.batch.slurm_commands import Commands, failed
+from springtide.batch.slurm_hidden import Hidden
 from springtide.batch.slurm_reason import SLURM, SOMEBODY
 from springtide.nodeset import expand, fold
 from springtide.ports import OURS, BatchNode, Power, Unavailable
@@ -37,12 +38,12 @@ class SlurmNodes:
         self,
         commands: Commands,
         user: str,
-        unseen: Mapping[str, BatchNode],
+        hidden: Hidden,
         fresh: Collection[str] = frozenset(),
     ) -> None:
         self._commands = commands
         self._user = user
-        self._unseen = unseen
+        self._hidden = hidden
         self._fresh = fresh
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="slurm")
 
@@ -65,7 +66,8 @@ class SlurmNodes:
         done = self._commands.run(["scontrol", "-o", "show", *what])
         if done.returncode and (done.stderr or what == ("nodes",)):
             raise failed(done)
-        return {**self._unseen, **slurm_text.parse_nodes(done.stdout, self._user, self._fresh)}
+        nodes = slurm_text.parse_nodes(done.stdout, self._user, self._fresh)
+        return self._hidden.beside(nodes)
 
     async def _look(self, names: Iterable[str]) -> list[BatchNode]:
         return [*(await self.nodes(names)).values()]
@@ -144,7 +146,7 @@ class SlurmNodes:
     # Drains
 
     async def drain(self, nodes: Iterable[str], reason: str, by: str = OURS) -> None:
-        """Not a node that Slurm hides, for our sake: somebody may have drained it.
+        """For our sake not what Slurm hides or will hide: we could not see when to end it.
 
         A drain of ours or of Slurm becomes that of a person who wants one, and so does one of
         which Slurm has forgotten the reason.
@@ -152,27 +154,31 @@ class SlurmNodes:
         text = slurm_text.one_line(reason, LONGEST_REASON)
         seen = await self._look(nodes)
         if by == OURS:
-            free = [n for n in seen if not n.drained and not self._is_hidden(n)]
+            free = [n for n in seen if not n.drained and not self._hidden.will_have(n)]
         else:
             free = [n for n in seen if not n.drained or _is_nobodys(n)]
         for lost in (False, True):
             names = [n.name for n in free if ("POWER_DOWN" in n.flags) is lost]
             words = slurm_reason.write(text, by, lost=lost)
             await self._update(names, "state=drain", f"reason={words}")
-
-    def _is_hidden(self, node: BatchNode) -> bool:
-        return self._unseen.get(node.name) is node
+        self._hidden.drained(free, text, by)
 
     async def undrain(self, nodes: Iterable[str], by: str | None = OURS) -> None:
-        """A reboot that was asked for and has not begun is asked for no more."""
-        seen = [n for n in await self._look(nodes) if n.drained and by in (None, n.owner)]
+        """A reboot that was asked for and has not begun is asked for no more.
+
+        Whose drain a hidden node has does not matter to somebody who ends anybody's.
+        """
+        looked = await self._look(nodes)
+        seen = [n for n in looked if n.drained and by in (None, n.owner)]
         asked = [node.name for node in seen if "REBOOT_REQUESTED" in node.flags]
         for batch in batches(asked):
             await self._scontrol("cancel_reboot", fold(batch))
         if asked:  # it may have ended their drains as well
             again = await self._look(_names(seen))
             seen = [node for node in again if node.drained and by in (None, node.owner)]
-        await self._update(_names(seen), "state=undrain")
+        unknown = [n for n in looked if by is None and not n.drained and self._hidden.has(n)]
+        await self._update(_names([*seen, *unknown]), "state=undrain")
+        self._hidden.undrained(seen)
 
     # Fresh starts
 
