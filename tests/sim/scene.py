@@ -170,7 +170,8 @@ class Scene:
         """Whose drains nodes have, after somebody has asked for one or ended it."""
         for name in names:
             node = self.world.batch.node(name)
-            self.powered_down.discard(name)
+            if not node.leaving:
+                self.powered_down.discard(name)
             if node.is_persons:
                 self.drains[name] = str(node.owner)
             else:

@@ -182,14 +182,16 @@ async def delete_instances(work: Work) -> Fallen:
     """Delete until the provider lists them no more. Nodes that are in use are left alone.
 
     What nobody else comes back for is deleted however long it takes: it would run on, paid for.
+    Of a rebuild it falls out, and its rescue goes on: the others are to come back.
     """
     kept = await _kept(work)
+    fallen = {name: why for name, why in kept.items() if why}
+    await work.fell(fallen)
     going = work.on(name for name in work.names if name not in kept)
     if work.operation.kind in (Kind.SHRINK, Kind.STOP):
         await _let_go(going)
-    patient = work.operation.kind is not Kind.DESTROY
-    fallen = await remove(going, inf if patient else work.parts.spec.timing.stop)
-    return {name: why for name, why in kept.items() if why} | fallen
+    patient = work.operation.kind not in (Kind.DESTROY, Kind.REBUILD)
+    return fallen | await remove(going, inf if patient else work.parts.spec.timing.stop)
 
 
 async def _kept(work: Work) -> dict[str, str]:
@@ -230,25 +232,29 @@ async def _let_go(work: Work) -> None:
 
 
 async def remove(work: Work, limit_s: float) -> Fallen:
-    """Delete all instances of the nodes, of any generation, and record the nodes as off."""
+    """Delete all instances of the nodes, of any generation, and record the nodes as off.
+
+    Each at once: one that cannot be deleted must not keep others from being started again.
+    """
     going = [n for n in work.record.of(work.names) if n.state is not NodeState.DELETING]
     await work.record.move(
         [node.to(NodeState.DELETING) for node in going if node.state is not NodeState.OFF],
         "instance deleting",
         work.operation.id,
     )
+    await _drain_again(work, work.names)
     by_provider = work.by_provider(work.names)
     deleted = (_delete(work.on(some), provider, limit_s) for provider, some in by_provider)
-    fallen = merged(await together(deleted))
-    gone = work.record.of((n for n in work.names if n not in fallen), NodeState.DELETING)
+    return merged(await together(deleted))
+
+
+async def _depart(work: Work, names: Iterable[str]) -> None:
+    gone = work.record.of(names, NodeState.DELETING)
     await work.record.move(
         [node.to(NodeState.OFF, instance=None, address=None) for node in gone],
         "instance gone",
         work.operation.id,
     )
-    spared = [n for n in work.record.of(fallen, NodeState.DELETING) if fallen[n.name] == SPARED]
-    await _adopt(work, spared)
-    return fallen
 
 
 async def _adopt(work: Work, nodes: Sequence[Node]) -> None:
@@ -265,7 +271,7 @@ async def _delete(work: Work, provider: Provider, limit_s: float) -> Fallen:
     began, pause_s, said = loop.time(), FIRST_PAUSE_S, False
     left: dict[str, str] = dict.fromkeys(work.names, "")
     used = Fallen()
-    while left := await _delete_once(work, provider, list(left), used):
+    while left := await _delete_some(work, provider, list(left), used):
         stuck = {name: f"its instance cannot be deleted: {why}" for name, why in left.items()}
         if loop.time() + pause_s > began + limit_s:
             return stuck | used
@@ -277,21 +283,41 @@ async def _delete(work: Work, provider: Provider, limit_s: float) -> Fallen:
     return used
 
 
-async def _used(work: Work, names: Sequence[str]) -> Fallen:
-    """Nodes that serve after all: they registered late, or while nobody could delete them.
+async def _delete_some(
+    work: Work, provider: Provider, names: Sequence[str], used: Fallen
+) -> dict[str, str]:
+    """One try. What is gone, or serves and is added to `used`, is parted with at once."""
+    spared = Fallen()
+    left = await _delete_once(work, provider, names, spared)
+    gone = [name for name in names if name not in left and name not in spared]
+    await _depart(work, gone)
+    await _adopt(work, work.record.of(spared, NodeState.DELETING))
+    used |= spared
+    await work.fell(spared)
+    await work.part_with([*gone, *spared])
+    return left
 
-    Not asked where all service is to end. Drains that went with the power are made again: for
-    as long as an instance cannot be deleted, jobs might get the node.
-    """
+
+async def _used(work: Work, names: Sequence[str]) -> Fallen:
+    """Nodes that serve after all: they registered late, or while nobody could delete them."""
+    seen = await _look(work, names)
+    serving = [n.name for n in seen.values() if n.power is Power.UP and n.registered]
+    return dict.fromkeys(serving, SPARED)
+
+
+async def _drain_again(work: Work, names: Sequence[str]) -> None:
+    """Drains that went with the power, at once: until an instance is gone a job might come."""
+    for node in filter(triage.has_lost_drain, (await _look(work, names)).values()):
+        again = partial(work.parts.batch.drain, [node.name], node.reason, str(node.owner))
+        await insist(again, inf)
+
+
+async def _look(work: Work, names: Sequence[str]) -> Mapping[str, BatchNode]:
+    """What the batch system says, unless all service is to end."""
     ends = work.operation.kind not in _SPARING or work.operation.options.get("now")
     if ends or work.parts.stopped or not names:
         return {}
-    seen = await insist(partial(work.parts.batch.nodes, names), inf)
-    for node in filter(triage.has_lost_drain, seen.values()):
-        again = partial(work.parts.batch.drain, [node.name], node.reason, str(node.owner))
-        await insist(again, inf)
-    serving = [n.name for n in seen.values() if n.power is Power.UP and n.registered]
-    return dict.fromkeys(serving, SPARED)
+    return await insist(partial(work.parts.batch.nodes, names), inf)
 
 
 _SPARING = frozenset({Kind.RESUME, Kind.SUSPEND, Kind.ENLARGE, Kind.REPAIR})
