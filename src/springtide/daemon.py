@@ -154,11 +154,21 @@ class Daemon:
         work = Work(self.parts, Operation(0, Kind.RESUME, names), names)
         causes = await keep_log(work, names)
         why = {name: failures.explain(LATE, causes.get(name, "")) for name in names}
-        await self.parts.record.note("resume failed", nodes=why)
+        told = why
         with suppress(Unavailable):
-            for alike in decide.alike(names, why):
-                give_back = partial(self.parts.batch.give_back, alike, why[alike[0]])
-                await insist(give_back, self.spec.timing.lock)
+            down = await insist(partial(self._given_up, why), self.spec.timing.lock)
+            told = {name: why[name] for name in down}
+        await self.parts.record.note("resume failed", nodes=told)
+        with suppress(Unavailable):
+            await insist(partial(self._give_back, told), self.spec.timing.lock)
+
+    async def _give_back(self, why: Mapping[str, str]) -> None:
+        for alike in decide.alike(await self._given_up(why), why):
+            await self.parts.batch.give_back(alike, why[alike[0]])
+
+    async def _given_up(self, names: Iterable[str]) -> list[str]:
+        """Looked at each time: Slurm's word may have waited, and the nodes may have jobs by now."""
+        return decide.given_up(names, await self.parts.batch.nodes(names))
 
     async def _watch_spool(self) -> None:
         spool = Spool(self.layout.spool)

@@ -114,6 +114,11 @@ def waited_for(names: Iterable[str], batch: Mapping[str, BatchNode]) -> list[str
     ]
 
 
+def given_up(names: Iterable[str], batch: Mapping[str, BatchNode]) -> list[str]:
+    """Nodes that the batch system has put down, and not asked for again."""
+    return [name for name in names if name in batch and batch[name].state == "DOWN"]
+
+
 def lost(nodes: Iterable[Node], instances: Iterable[Instance]) -> list[str]:
     """Ready nodes without a running instance of their generation."""
     running = {

@@ -138,9 +138,9 @@ async def test_a_job_whose_node_died_runs_again_and_its_owner_is_told(tmp_path: 
     async with world.living(Life()):
         job = world.batch.submit(1, 100)
         await until(lambda: job.state == "RUNNING")
-        world.cloud.die(ids(world)[0])
+        world.cloud.die(ids(world)[0], InstanceState.BROKEN)
         await until(lambda: job.requeues == 1, GRACE_S + 30)
-        told = "c1 broke, so the job goes back to the queue: its instance is gone"
+        told = "c1 broke, so the job goes back to the queue: its instance died"
         assert world.batch.told == [(job.id, told)]
         await until(lambda: job.state == "COMPLETED")
     assert world.batch.killed_jobs == {}
@@ -287,7 +287,8 @@ async def test_a_list_that_shows_nothing_at_all_is_not_believed(tmp_path: Path) 
         await asyncio.sleep(300)
         assert job.requeues == 0
         assert len(ids(world)) == 10
-        assert len(daemon.reconciler.braked) == 10
+        rules = {one.rule.name for one in daemon.reconciler.findings.values()}
+        assert rules == {"unlisted"}
 
 
 async def test_in_maintenance_nothing_is_repaired(tmp_path: Path) -> None:
@@ -324,7 +325,7 @@ async def test_without_capacity_jobs_are_kept_off_and_tried_again_later(tmp_path
         world.cloud.capacity.clear()
         await until(lambda: job.state == "COMPLETED")
         await until(lambda: not any(node.drained for node in world.batch._nodes.values()))
-        assert daemon.parts.holding.known == {}
+        assert daemon.parts.holding.current == []
 
 
 @pytest.mark.accepts("X4")
@@ -391,9 +392,10 @@ async def test_a_group_whose_nodes_do_not_boot_is_stopped_and_tried_with_one(
         await until(lambda: world.cloud._made > made_before, 3600)
         await asyncio.sleep(60)
         assert len(ids(world)) == 1, "a probe is one node"
+        assert job.requeues == 1, "no job is bothered with it"
         world.cloud.faults.stuck_boots = 0.0
         await until(lambda: job.state == "COMPLETED", 3 * 3600)
-        assert "group:general" not in daemon.parts.holding.known
+        await until(lambda: daemon.parts.holding.current == [])
 
 
 @pytest.mark.accepts("X4")
@@ -402,7 +404,7 @@ async def test_a_rejected_request_is_not_repeated_until_the_file_is_another(tmp_
     world.cloud.faults.refusals[Rejected] = 1.0
     async with world.living(Life()) as daemon:
         await until(lambda: world.cloud.calls["create"])
-        await asyncio.sleep(300)
+        await asyncio.sleep(2 * 86_400)
         assert world.cloud.calls["create"] == 1
         world.cloud.faults.refusals.clear()
         await daemon.parts.adopt(daemon.spec, lambda: None)
@@ -468,3 +470,33 @@ async def test_nodes_with_another_configuration_are_updated_in_place(
         assert ids(world) == before
         kinds = [op.kind for op in await daemon.parts.record.store.operations()]
         assert kinds.count(Kind.UPDATE) == 2, "one at a time"
+
+
+async def test_word_of_a_late_start_that_comes_late_itself_ends_no_job(tmp_path: Path) -> None:
+    """It was in the spool, or the batch system did not answer, while the node came after all."""
+    world = made(tmp_path, nodes=1)
+    async with world.living(Life()) as daemon:
+        job = world.batch.submit(1, 3000)
+        await until(lambda: job.state == "RUNNING")
+        await daemon.engine.idle()
+        world._call("resume-fail", ["c1"], ())
+        await asyncio.sleep(120)
+        assert (job.state, job.requeues, world.batch.killed_jobs) == ("RUNNING", 0, {})
+        events = await daemon.parts.record.store.events()
+        assert "resume failed" not in [event.what for event in events]
+
+
+async def test_a_node_that_registers_while_the_batch_system_is_away_is_not_given_back(
+    tmp_path: Path,
+) -> None:
+    world = made(tmp_path, nodes=1)
+    async with world.living(Life()) as daemon:
+        world.batch.unavailable = True
+        world._call("resume-fail", ["c1"], ())
+        await asyncio.sleep(30)
+        world.batch.unavailable = False
+        job = world.batch.submit(1, 3000)
+        await until(lambda: job.state == "RUNNING")
+        await daemon.engine.idle()
+        await asyncio.sleep(120)
+        assert (job.state, job.requeues, world.batch.killed_jobs) == ("RUNNING", 0, {})

@@ -1,4 +1,4 @@
-"""Nodes that Slurm hides while they are off, with a scontrol that shows what a test lets it show."""
+"""Nodes that Slurm hides while they are off, with a scontrol that shows what it is told to."""
 
 from pathlib import Path
 
