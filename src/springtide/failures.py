@@ -61,7 +61,9 @@ def classify(
     """From the node's instance (None if it is not listed), what the batch system says of the node
     (None if nothing), and the end of what the instance said while it booted.
     """
-    boot = _Boot(node, instance, batch_node, tuple(_lines(console)))
+    lines = _lines(console)
+    known = tuple(line for line in lines if _KNOWN.search(line))
+    boot = _Boot(node, instance, batch_node, known, bool(lines))
     for kind, sign in SIGNS.items():
         if (particular := sign(boot)) is not None:
             return Failure(kind, _line(f"{kind}: {particular}" if particular else kind))
@@ -93,6 +95,12 @@ def explain(reason: str, words: str) -> str:
 
 
 _SLURMD = re.compile(r"(?:^|(?<=[^:] ))slurmd(?:-[\w.-]+?|\[\d+\])?: ")
+_KNOWN = re.compile(
+    r"(?:^|(?<=[^:] ))(?:slurmd|slurmstepd|munged)(?:-[\w.-]+?|\[\d+\])?: "
+    r"|^waiting for |^health check failed: |^the boot script ended with status "
+    r"|^/run/tide/boot: (?:line )?\d+: "
+)
+"""Lines of Slurm, munge and our own boot script: what else a machine says is for admins only."""
 _ERROR = re.compile(
     r"\b(?:error|fatal|panic|failed|cannot|denied|not found|no such|unable)\b", re.IGNORECASE
 )
@@ -120,6 +128,9 @@ class _Boot:
     instance: Instance | None
     seen: BatchNode | None
     lines: tuple[str, ...]
+    """Those that may be quoted: reasons are shown to everybody."""
+    spoke: bool
+    """Whether it said anything at all."""
 
     @property
     def state(self) -> InstanceState | None:
@@ -149,6 +160,11 @@ class _Boot:
 
     @property
     def last_words(self) -> str:
+        """What it said last, or where that is to be read."""
+        return self.quoted or (f"see `tide log {self.node.name}`" if self.spoke else "")
+
+    @property
+    def quoted(self) -> str:
         """Its last errors, or else its last line."""
         return self.errors or next((_unsigned(line) for line in reversed(self._telling)), "")
 
@@ -207,9 +223,10 @@ def _slurmd_ended(boot: _Boot) -> str | None:
 def _died(boot: _Boot) -> str | None:
     if boot.state is not InstanceState.BROKEN:
         return None
-    if boot.ended is None:
-        return f"killed, or its machine; it had said: {boot.last_words}" if boot.lines else ""
-    return boot.errors or boot.ended
+    if boot.ended is not None:
+        return boot.errors or boot.ended
+    said = f"it had said: {boot.quoted}" if boot.quoted else boot.last_words
+    return f"killed, or its machine; {said}" if said else ""
 
 
 def _stopped(boot: _Boot) -> str | None:

@@ -44,10 +44,10 @@ async def test_the_log_of_a_node_that_never_ran_is_kept_when_its_instance_is_gon
     async with world.living(Life()) as daemon:
         (operation,) = await daemon.engine.submit(Kind.RESUME, ["c1"], asked_by="x")
         await daemon.engine.wait(operation.id)
-        assert await failed(world) == f"{LATE}; its instance does not run yet: c1 booted"
+        assert await failed(world) == f"{LATE}; its instance does not run yet: see `tide log c1`"
         assert world.cloud.alive() == []
     assert (tmp_path / "boots" / "c1.1.log").read_text() == (
-        "its instance does not run yet: c1 booted\n\nc1 booted\n"
+        "its instance does not run yet: see `tide log c1`\n\nc1 booted\n"
     )
 
 
@@ -55,10 +55,10 @@ async def test_the_log_of_a_node_that_never_ran_is_kept_when_its_instance_is_gon
     ("leaves", "words"),
     [
         (InstanceState.BROKEN, "its instance died while it booted: "),
-        (InstanceState.STOPPED, "its instance was stopped while it booted: c1 booted"),
+        (InstanceState.STOPPED, "its instance was stopped while it booted: see `tide log c1`"),
     ],
 )
-async def test_an_instance_that_ends_while_it_boots_is_told_with_its_last_words(
+async def test_an_instance_that_ends_while_it_boots_is_told_with_where_its_last_words_are(
     tmp_path: Path, leaves: InstanceState, words: str
 ) -> None:
     world = world_in(tmp_path, Faults(boot_s=60))

@@ -202,6 +202,64 @@ def test_an_instance_that_was_killed_whole_is_told_with_its_last_words() -> None
     )
 
 
+SECRET = "cloud-init: error: password of root is hunter2\n"
+SEE = "see `tide log c1`"
+
+
+@pytest.mark.parametrize(
+    ("state", "more", "words"),
+    [
+        (RUNNING, "", f"its instance runs, but no slurmd of it has spoken: {SEE}"),
+        (InstanceState.PENDING, "", f"its instance does not run yet: {SEE}"),
+        (InstanceState.STOPPED, "", f"its instance was stopped while it booted: {SEE}"),
+        (
+            BROKEN,
+            "",
+            f"its instance died while it booted: killed, or its machine; {SEE}",
+        ),
+        (
+            BROKEN,
+            "the boot script ended with status 1\n",
+            "its instance died while it booted: the boot script ended with status 1",
+        ),
+        (
+            BROKEN,
+            "health check failed: disk is full\nthe boot script ended with status 1\n",
+            "its instance died while it booted: health check failed: disk is full",
+        ),
+        (
+            RUNNING,
+            "Nov 16 03:10:42 c1 slurmd[12]: slurmd version 22.05.8 started\n",
+            "its slurmd runs, but slurmctld has not heard from it",
+        ),
+        (
+            RUNNING,
+            "waiting for /shared to be mounted\n",
+            "its boot script still waits: for /shared",
+        ),
+        (
+            RUNNING,
+            "waiting for /a\nmunged: Error: no key\n",
+            "its boot script still waits: for /a; munged: Error: no key",
+        ),
+        (
+            BROKEN,
+            "slurmstepd: error: no cgroup\n",
+            "its instance died while it booted: killed, or its machine; it had said: "
+            "slurmstepd: error: no cgroup",
+        ),
+    ],
+)
+def test_what_other_programs_say_is_for_those_who_may_read_the_log(
+    state: InstanceState, more: str, words: str
+) -> None:
+    """Reasons are shown to everybody: in `sinfo -R`, in events, in comments of jobs."""
+    for console in (f"{SECRET}{more}", f"{more}{SECRET}"):
+        told = classify(NODE, replace(INSTANCE, state=state), None, console).words
+        assert told.startswith(words)
+        assert "hunter2" not in told
+
+
 @pytest.mark.parametrize("kind", Trouble)
 def test_kinds_have_a_sign_and_no_colon_since_that_begins_what_is_particular(
     kind: Trouble,
