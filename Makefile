@@ -7,7 +7,7 @@ COMPILE := $(UV) pip compile --quiet --generate-hashes --universal --python-vers
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format bench acceptance venv packages lock docs clean
+.PHONY: help demo test week lint format bench acceptance venv packages lock docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,6 +17,9 @@ demo: venv ## a real Slurm cluster grows from nothing, runs jobs, and shrinks to
 
 test: lint ## lint, then every test
 	$(BIN)/pytest -n 2 --dist loadfile
+
+week: venv ## random weeks in virtual time: SEEDS=1000 of them, or SEED=17 again with all that happened
+	$(BIN)/python -m tests.sim.week $(if $(SEED),--seed $(SEED) --trace,--seeds $(or $(SEEDS),100))
 
 lint: venv ## style, types and layers
 	$(BIN)/ruff check

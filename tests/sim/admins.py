@@ -104,7 +104,7 @@ async def _kill(scene: Scene, rng: Random) -> None:
 
 async def _rebuild(scene: Scene, rng: Random) -> None:
     names, via = _any(scene, rng), rng.choice(["direct", "reboot"])
-    options = {"via": via, "force": True, "batch": rng.choice([0, 1])}
+    options = {"via": via, "force": True, "batch": rng.choice([0, 1]), "limit": HOUR}
     await scene.ask(
         f"rebuild {fold(names)} {via}",
         lambda daemon: daemon.people.rebuild(names, "alice", options),

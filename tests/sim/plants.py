@@ -10,7 +10,7 @@ from springtide.lookout import Lookout
 from springtide.ports import BatchNode
 from springtide.steps import instances, repair
 from springtide.steps.work import Fallen, Work
-from springtide.triage import After, Drained, Repair, Rule
+from springtide.triage import After, Repair, Rule
 
 Patches = list[Any]
 
@@ -45,17 +45,6 @@ def _no_grace() -> Patches:
 _limits_s: Mapping[After, float | None] = {After.ALWAYS: None}
 
 
-def _drains_are_all_ours() -> Patches:
-    """The reconciler undrains what a person drained."""
-    whose = triage.drained_view
-
-    def ours(seen: BatchNode | None) -> Drained:
-        found = whose(seen)
-        return Drained.US if found is Drained.PERSON else found
-
-    return [patch.object(triage, "drained_view", ours)]
-
-
 def _strangers_are_welcome() -> Patches:
     """Instances of names that are no node's are left alone."""
     return [patch.object(Lookout, "_unknown", lambda self, listed: ())]
@@ -65,7 +54,6 @@ PLANTS: Mapping[str, Callable[[], Patches]] = {
     "suspend-without-a-look": _suspend_without_a_look,
     "repair-without-a-second-look": _repair_without_a_second_look,
     "no-grace": _no_grace,
-    "drains-are-all-ours": _drains_are_all_ours,
     "strangers-are-welcome": _strangers_are_welcome,
 }
 """By the names that `--plant` knows."""

@@ -9,6 +9,7 @@ from springtide.ports import OURS, Instance, InstanceState, Power, Store
 from tests.sim.scene import Scene
 
 AWHILE_S = 3600.0
+MOST_A_DAY = 250
 BY_A_PERSON = ": killed by "
 """In the reason for the end of a job that a person ended, having meant its node alone."""
 
@@ -127,6 +128,12 @@ def _overdue(scene: Scene, known: Mapping[str, Hold]) -> Iterator[Hold]:
 
 
 # --- what was done ---------------------------------------------------------------------------
+
+
+def storm(deeds: Sequence[str], days: float) -> list[str]:
+    """Operations by the thousand: somebody asks for the same again and again."""
+    most = MOST_A_DAY * max(days, 1.0)
+    return [f"a storm: {len(deeds)} operations"] if len(deeds) > most else []
 
 
 async def deeds(scene: Scene) -> list[str]:
