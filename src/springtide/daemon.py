@@ -96,6 +96,7 @@ class Daemon:
                 await self.engine.stop()
 
     def _ended(self, operation: Operation) -> None:
+        self._chores.start(self.reconciler.ended(operation))
         if operation.kind is Kind.DESTROY and operation.state is OperationState.DONE:
             self.destroyed.set()
 

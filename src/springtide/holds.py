@@ -6,13 +6,14 @@ launched, whose success lifts the hold and whose failure renews it, for longer. 
 lift holds; the reconciler drains the groups that are held.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from urllib.parse import quote, unquote
 
-from springtide.decide import Choice, choices
+from springtide import decide
+from springtide.decide import Choice
 from springtide.model import Cause, Hold
 from springtide.spec import Cluster
 
@@ -22,19 +23,20 @@ FIRST_S: Mapping[Cause, float] = {
     Cause.CAPACITY: 120.0,  # others give machines back all the time
     Cause.QUOTA: 600.0,  # a human has to ask for more
     Cause.DENIED: 300.0,  # a human has to renew something
-    Cause.REJECTED: 600.0,  # a human has to mend the request
+    Cause.REJECTED: 315_360_000.0,  # the same request is refused for ever: somebody lifts it
     Cause.BOOTS: 300.0,  # each probe costs a boot
 }
 LONGEST_S: Mapping[Cause, float] = {
     Cause.CAPACITY: 3600.0,
     Cause.QUOTA: 3600.0,
     Cause.DENIED: 1800.0,  # all waits for it, and a probe costs one call
-    Cause.REJECTED: 3600.0,
+    Cause.REJECTED: 315_360_000.0,
     Cause.BOOTS: 3600.0,
 }
 FORGOTTEN_S = 86_400.0
 """So long after its time was over, a hold says nothing about the next failure."""
 BOOTS_LIMIT = 3
+COUNT = "boots:"
 
 
 class Stage(StrEnum):
@@ -42,6 +44,8 @@ class Stage(StrEnum):
 
     HELD = "held"
     PROBING = "probing"
+    OPEN = "open"
+    """It works again; kept so that a failure soon after weighs more."""
 
 
 # --- keys ------------------------------------------------------------------------
@@ -62,6 +66,15 @@ def group_key(group: str) -> str:
     return f"group:{group}"
 
 
+def node_key(node: str) -> str:
+    return f"node:{node}"
+
+
+def boots_key(node: str) -> str:
+    """Of the failed boots that are counted, and hold nothing yet."""
+    return f"{COUNT}{node}"
+
+
 def provider_key(provider_kind: str) -> str:
     return f"provider:{provider_kind}"
 
@@ -71,14 +84,20 @@ def provider_key(provider_kind: str) -> str:
 
 def renewed(hold: Hold | None, key: str, cause: Cause, reason: str, now: float) -> Hold:
     """The hold after a failure: doubled for each one in a row, however many nodes it befell."""
-    if hold is None or now > hold.until + FORGOTTEN_S:
+    if hold is None or _is_forgotten(hold, now):
         return _held(key, cause, reason, 1, now, now)
     if hold.cause is not cause:
         fresh = _held(key, cause, reason, 1, now, now)
-        return replace(fresh, until=max(hold.until, fresh.until))
+        return max(hold, fresh, key=lambda one: one.until)
     if stage(hold, now) is Stage.HELD:  # it was under way when the hold began
         return replace(hold, reason=reason)
     return _held(key, cause, reason, hold.count + 1, hold.since, now)
+
+
+def _is_forgotten(hold: Hold, now: float) -> bool:
+    if hold.until:
+        return now > hold.until + FORGOTTEN_S
+    return now > hold.since + 2 * lasts_s(hold.cause, hold.count)
 
 
 def _held(key: str, cause: Cause, reason: str, count: int, since: float, now: float) -> Hold:
@@ -92,7 +111,20 @@ def lasts_s(cause: Cause, count: int) -> float:
 
 
 def stage(hold: Hold, now: float) -> Stage:
-    return Stage.HELD if now < hold.until else Stage.PROBING
+    """A time too far away is that of a clock which has been set back since."""
+    if not hold.until:
+        return Stage.OPEN
+    return Stage.HELD if 0 < hold.until - now <= LONGEST_S[hold.cause] else Stage.PROBING
+
+
+def opened(hold: Hold, now: float) -> Hold:
+    """The hold when its cause is gone, as far as is known."""
+    return replace(hold, since=now, until=0.0)
+
+
+def failed_at(hold: Hold) -> float:
+    """When it came to this last."""
+    return hold.since if not hold.until else hold.until - lasts_s(hold.cause, hold.count)
 
 
 def allowance(stage: Stage | None) -> int | None:
@@ -101,8 +133,16 @@ def allowance(stage: Stage | None) -> int | None:
 
 
 def boots(failures: int, limit: int = BOOTS_LIMIT) -> bool:
-    """Whether so many failed boots of a group in a row are to hold it."""
+    """Whether so many failed boots of a node in a row are to hold it."""
     return failures >= limit
+
+
+def group_boots(failures: Collection[int], limit: int = BOOTS_LIMIT) -> bool:
+    """Whether a group is to be held, by the failed boots of each of its nodes since one worked.
+
+    One node that fails over and over is its own trouble.
+    """
+    return len(failures) > 1 and sum(failures) >= limit
 
 
 # --- what is left ------------------------------------------------------------------
@@ -116,47 +156,56 @@ class Open:
     """In the order to try."""
     stage: Stage | None = None
     """PROBING: the choices are for one node. HELD: there are none."""
-    until: float | None = None
-    """If there are none, when there will be."""
     probes: tuple[Choice, ...] = ()
     """Preferred ones whose time is over: one node may try them before the choices.
 
     Otherwise nobody would find out that the first choice has room again."""
 
 
-def open_choices(wanted: Sequence[Choice], holds: Holds, provider_kind: str, now: float) -> Open:
+def open_choices(choices: Sequence[Choice], holds: Holds, provider_kind: str, now: float) -> Open:
     """Those that nothing holds; if all are held, those whose time is over; if none is, none."""
-    held = {choice: holds.get(choice_key(provider_kind, choice)) for choice in wanted}
-    free = tuple(choice for choice, hold in held.items() if hold is None)
-    due = tuple(choice for choice, hold in held.items() if hold and hold.until <= now)
+    known = {choice: holds.get(choice_key(provider_kind, choice)) for choice in choices}
+    stages = {choice: stage(hold, now) if hold else Stage.OPEN for choice, hold in known.items()}
+    free = tuple(choice for choice, at in stages.items() if at is Stage.OPEN)
+    due = tuple(choice for choice, at in stages.items() if at is Stage.PROBING)
     if free:
-        better = wanted[: wanted.index(free[0])]
+        better = choices[: choices.index(free[0])]
         return Open(free, probes=tuple(choice for choice in due if choice in better))
-    if due:
-        return Open(due, Stage.PROBING)
-    return Open((), Stage.HELD, min((hold.until for hold in held.values() if hold), default=None))
+    return Open(due, Stage.PROBING) if due else Open((), Stage.HELD)
 
 
 def held_groups(spec: Cluster, holds: Holds, now: float) -> dict[str, tuple[str, float]]:
     """Groups in which no node may be launched: why, and until when."""
-    found = {group: _held_by(spec, group, holds, now) for group in spec.groups}
-    return {group: (summary(hold), hold.until) for group, hold in found.items() if hold}
+    return _groups_at(Stage.HELD, spec, holds, now)
 
 
-def _held_by(spec: Cluster, group: str, holds: Holds, now: float) -> Hold | None:
-    """Of the group's own hold, its provider's and that of its places, the one that lasts."""
-    kind = spec.provider_of(group).kind
-    own = [holds.get(group_key(group)), holds.get(provider_key(kind))]
-    all_of_them = (*own, _soonest(choices(spec, group), holds, kind))
-    held = [hold for hold in all_of_them if hold and stage(hold, now) is Stage.HELD]
-    return max(held, key=lambda hold: hold.until, default=None)
+def due_groups(spec: Cluster, holds: Holds, now: float) -> dict[str, tuple[str, float]]:
+    """Groups whose time is over: one node may be tried, and the others wait for that."""
+    held = held_groups(spec, holds, now)
+    due = _groups_at(Stage.PROBING, spec, holds, now)
+    return {group: why for group, why in due.items() if group not in held}
 
 
-def _soonest(wanted: Sequence[Choice], holds: Holds, provider_kind: str) -> Hold | None:
-    """If all these places are held, the hold that is over first."""
-    found = [holds.get(choice_key(provider_kind, choice)) for choice in wanted]
-    held = [hold for hold in found if hold]
-    return min(held, key=lambda hold: hold.until) if len(held) == len(wanted) else None
+def _groups_at(
+    wanted: Stage, spec: Cluster, holds: Holds, now: float
+) -> dict[str, tuple[str, float]]:
+    """By themselves, by their provider or by all their places; the longest is the reason."""
+    found = {}
+    for group in spec.groups:
+        at = [hold for hold in of_group(spec, group, holds, now) if stage(hold, now) is wanted]
+        if longest := max(at, key=lambda hold: hold.until, default=None):
+            found[group] = summary(longest), longest.until
+    return found
+
+
+def of_group(spec: Cluster, group: str, holds: Holds, now: float) -> list[Hold]:
+    """The holds that keep a group from being launched; of all its places, the first to end."""
+    kind, choices = spec.provider_of(group).kind, decide.choices(spec, group)
+    found = [holds.get(group_key(group)), holds.get(provider_key(kind))]
+    if open_choices(choices, holds, kind, now).stage is not None:
+        places = [holds[choice_key(kind, choice)] for choice in choices]
+        found.append(min(places, key=lambda hold: hold.until))
+    return [hold for hold in found if hold]
 
 
 # --- words -------------------------------------------------------------------------
@@ -166,6 +215,8 @@ def describe(hold: Hold, now: float) -> str:
     """One line for people: what is held, how often it was tried, when it is tried again."""
     if stage(hold, now) is Stage.PROBING:
         return f"{summary(hold)}; the next node tries it again"
+    if hold.cause is Cause.REJECTED:
+        return summary(hold)
     at = datetime.fromtimestamp(hold.until, UTC)
     return f"{summary(hold)}; next try {at:%H:%M} UTC"
 
@@ -174,16 +225,20 @@ def summary(hold: Hold) -> str:
     """The same without the time."""
     times = f", tried {hold.count} times" if hold.count > 1 else ""
     why = f" ({hold.reason})" if hold.reason else ""
-    return _WORDS[hold.cause].format(of=_subject(hold.key), why=why) + times
+    words = _OF_ONE if hold.key.startswith("node:") else _WORDS
+    return words[hold.cause].format(of=_subject(hold.key), why=why) + times
 
 
-_WORDS: Mapping[Cause, str] = {
+_WORDS: dict[Cause, str] = {
     Cause.CAPACITY: "no capacity for {of}",  # what clouds say of it is no more than that
     Cause.QUOTA: "the account's quota is used up for {of}{why}: have it raised",
     Cause.DENIED: "our credentials are refused by {of}{why}: renew them",
-    Cause.REJECTED: "requests for {of} are refused{why}: mend the cluster file",
+    Cause.REJECTED: "requests for {of} are refused{why}: mend the cluster file, or `tide holds`",
     Cause.BOOTS: "nodes do not start any more in {of}{why}",
 }
+
+
+_OF_ONE = _WORDS | {Cause.BOOTS: "{of} does not start any more{why}"}
 
 
 def _subject(key: str) -> str:

@@ -37,6 +37,7 @@ TRANSITIONS: Mapping[NodeState, frozenset[NodeState]] = {
             _S.BOOTING,  # the provider made (or already had) its instance
             _S.FAILED,  # no provider would make it
             _S.DELETING,  # no longer wanted; an instance may exist all the same
+            _S.READY,  # it serves: the record was behind the world, and adopts it
         }
     ),
     _S.BOOTING: frozenset(
@@ -44,6 +45,7 @@ TRANSITIONS: Mapping[NodeState, frozenset[NodeState]] = {
             _S.JOINING,  # its address is known to the batch system
             _S.FAILED,  # the instance vanished or its address could not be told
             _S.DELETING,  # no longer wanted
+            _S.READY,  # it serves: the record was behind the world, and adopts it
         }
     ),
     _S.JOINING: frozenset(
@@ -71,11 +73,13 @@ TRANSITIONS: Mapping[NodeState, frozenset[NodeState]] = {
     _S.DELETING: frozenset(
         {
             _S.OFF,  # the provider lists it no more
+            _S.READY,  # it serves all the same: the record was behind the world
         }
     ),
     _S.FAILED: frozenset(
         {
             _S.DELETING,  # whatever it left behind is removed before it is tried again
+            _S.READY,  # it serves all the same: the record was behind the world
         }
     ),
 }
@@ -264,7 +268,7 @@ class Operation:
     next_step: int = 0
     fallen: Mapping[str, str] = field(default_factory=dict)
     done: tuple[str, ...] = ()
-    """Nodes that went through all steps in an earlier round."""
+    """Nodes that it let go: they went through all that they need, or fell out and are in order."""
     later: tuple[str, ...] = ()
     """Nodes that this round goes on without."""
     options: Mapping[str, Any] = field(default_factory=dict)

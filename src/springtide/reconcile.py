@@ -7,23 +7,19 @@ the world, and what is due is done, alike things together. A list that fails dec
 
 import asyncio
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from springtide import maintenance, repairs, service, triage
+from springtide.drift import BY, Drift
 from springtide.engine import Engine, Refused
 from springtide.lookout import Lookout
-from springtide.model import SITE, Kind, Move, NodeState
+from springtide.model import SITE, Kind, Move, NodeState, Operation
 from springtide.nodeset import fold
 from springtide.planner import Planner
 from springtide.ports import ITSELF, Unavailable
 from springtide.repairs import Finding, World
 from springtide.steps import Parts
 from springtide.triage import Drained, Repair
-
-BY = "reconcile"
-"""Who asks for the operations of a pass."""
 
 
 class Reconciler:
@@ -37,6 +33,8 @@ class Reconciler:
         """What is wrong now, by node."""
         self.braked: tuple[str, ...] = ()
         """Nodes that a brake keeps from repair."""
+        self._drift = Drift(parts, engine, self._lookout)
+        self._spent = repairs.Spent()
         self._strangers: dict[str, float] = {}
         """Since when instances are there that nobody knows."""
         self._tries = 0
@@ -64,6 +62,11 @@ class Reconciler:
             pass
         self.parts.holding.changed.clear()
 
+    async def ended(self, operation: Operation) -> None:
+        """To be told of every operation that ended."""
+        if self._drift.ended(operation):
+            await self._drift.stop(operation)
+
     async def once(self) -> bool:
         """One pass; whether the record followed the world, so that another pass may find more."""
         parts = self.parts
@@ -77,9 +80,11 @@ class Reconciler:
             return False
         now = parts.record.now()
         views = world.views()
-        self.findings = repairs.findings(views, self.findings, parts.spec.timing, now)
+        known = repairs.lasting(self.findings, world)
+        self.findings = repairs.findings(views, known, parts.spec.timing, now)
         await self._report()
         if resting:
+            await self._start_for_jobs(world, now)
             return False
         return await self._act(world, now)
 
@@ -120,13 +125,20 @@ class Reconciler:
         moved = await self._follow(world, todo)
         if moved:
             return True
+        await self._tend_holds(world)
         await self._call(world, todo)
         await self._delete(world, todo.get(Repair.PRUNE, []), now)
         await self._operate(world, todo)
         await self._keep_up(world)
-        await self._replace_drifted(world)
-        await self.parts.holding.forget()
+        await self._drift.replace(world, self.findings.keys())
         return False
+
+    async def _start_for_jobs(self, world: World, now: float) -> None:
+        """In maintenance jobs start nodes as ever: so what keeps them from it is tended to."""
+        await self._tend_holds(world)
+        drained = repairs.due(self.findings.values(), now).get(Repair.UNDRAIN, [])
+        off = [one for one in drained if one.view[0] is NodeState.OFF]
+        await self._call(world, {Repair.UNDRAIN: off})
 
     async def _follow(self, world: World, todo: Mapping[Repair, Sequence[Finding]]) -> bool:
         """Passive moves: the record takes over what the world has."""
@@ -141,7 +153,7 @@ class Reconciler:
 
     def _adoptions(self, world: World, found: Iterable[Finding]) -> list[Move]:
         moves = (
-            repairs.adoption(world.nodes[n], world.seen[n], world.instances[n])
+            service.adoption(world.nodes[n], world.seen[n], world.instances[n])
             for n in (one.node for one in found)
         )
         return [move for move in moves if move is not None]
@@ -197,21 +209,30 @@ class Reconciler:
         for found in twins:
             node = world.nodes[found.node]
             doomed += repairs.extras(node, world.seen.get(node.name), world.instances[node.name])
-        few = doomed[: repairs.allowance(self._running)]
+        few = doomed[: self._left(now)]
+        self._spent.add(now, len(few))
         for provider in self.parts.distinct_providers():
             if theirs := [one for one in few if world.homes[one.id] is provider]:
                 refused = await provider.delete(theirs)
                 told = {one.node: str(refused.get(one.id, one.id)) for one in theirs}
                 await self.parts.record.note("unneeded instance deleted", nodes=told)
 
-    @property
-    def _running(self) -> int:
-        return sum(node.state is NodeState.READY for node in self.parts.record.nodes.values())
+    def _left(self, now: float) -> int:
+        """How many nodes that run may be given up still, within the time between two passes."""
+        nodes = self.parts.record.nodes.values()
+        most = repairs.allowance(sum(node.state is NodeState.READY for node in nodes))
+        return self._spent.left(most, now, self.parts.spec.timing.reconcile)
 
     async def _operate(self, world: World, todo: Mapping[Repair, Sequence[Finding]]) -> None:
         """One operation for all that are repaired alike, as far as the brakes allow."""
         doomed = [one for r, found in todo.items() if repairs.gives_up(r) for one in found]
-        braked = repairs.brake(doomed, self._running)
+        held = self.parts.holding.held_back(self.parts.spec)
+        now = self.parts.record.now()
+        hopeful = [
+            one for one in doomed if not (one.rule.name == triage.UNFIT and one.node in held)
+        ]
+        braked = repairs.brake(hopeful, self._left(now))
+        self._spent.add(now, repairs.at_risk(braked.allowed))
         self.braked = tuple(one.node for one in braked.kept)
         words = f"{fold(self.braked)}: too many at once, the next passes go on"
         await self._lookout.say("brake", words if braked.kept else "")
@@ -230,52 +251,64 @@ class Reconciler:
     async def _keep_up(self, world: World) -> None:
         """Nodes that are to be always up and are not."""
         held = self.parts.holding.held_back(self.parts.spec)
-        missing = [
-            name
-            for name in self.parts.wanted.always_up
-            if name in world.nodes
-            and name not in held
-            and world.nodes[name].state is NodeState.OFF
-            and triage.batch_view(world.seen.get(name)) is triage.Batch.OFF
-        ]
+        missing = [n for n in self._missing(world, self.parts.spec.groups) if n not in held]
         if missing:
             await self.engine.submit(Kind.RESUME, missing, asked_by=BY, reason="to be always up")
 
-    async def _replace_drifted(self, world: World) -> None:
-        """What is not as the file says is made anew, a few at a time, in the hours for it."""
-        parts, drift = self.parts, self.parts.spec.drift
-        clock = datetime.fromtimestamp(parts.record.now()).astimezone()
-        if not drift.replace or not repairs.within(drift.hours, clock):
-            return
-        found = self._drifted(world)
-        busy = {name for name, seen in world.seen.items() if seen.busy}
-        up = len(parts.record.of(parts.spec.managed, NodeState.READY, NodeState.DRAINING))
-        under_way = len(self.engine.at(Kind.REBUILD, Kind.UPDATE))
-        chosen = repairs.replaceable(found, busy, drift.at_once, up, under_way)
-        for kind in (Kind.REBUILD, Kind.UPDATE):
-            if names := [name for name in chosen if found[name][0] is kind]:
-                why = "; ".join(dict.fromkeys(found[name][1] for name in names))
-                await self.engine.submit(
-                    kind, names, asked_by=BY, reason=f"drift: {why}", options=_AS_ONE[kind]
-                )
+    def _missing(self, world: World, groups: Collection[str]) -> list[str]:
+        known = self.parts.spec.node_group
+        always = (name for name in self.parts.wanted.always_up if known[name] in groups)
+        return [name for name in always if self._is_off(world, name)]
 
-    def _drifted(self, world: World) -> dict[str, tuple[Kind, str]]:
-        """Nodes in service that are not as the file says, how that is mended, and what differs."""
-        nodes, parts = world.nodes.values(), self.parts
-        serving = [n for n in nodes if n.state is NodeState.READY and n.name not in self.findings]
-        instances = [one for node in serving for one in world.instances.get(node.name, ())]
-        configs = {group: parts.config_of(group) for group in parts.spec.groups}
-        stale = service.unconfigured(serving, configs)
-        outdated = service.outdated(parts.spec, serving, instances)
-        found = {name: (Kind.UPDATE, why) for name, why in stale.items()}
-        return found | {name: (Kind.REBUILD, why) for name, why in outdated.items()}
+    # --- holds ---------------------------------------------------------------------------------
 
+    async def _tend_holds(self, world: World) -> None:
+        """Groups that work again are told so; those whose time is over are tried with one node."""
+        holding, timing = self.parts.holding, self.parts.spec.timing
+        nodes = world.nodes.values()
+        well = [n for n in nodes if n.state is NodeState.READY and n.name not in self.findings]
+        await holding.proved(well, timing.grace)
+        await holding.forget()
+        due, nodes_due = holding.due(self.parts.spec), holding.due_nodes(self.parts.spec)
+        wanted = await self._wanted() if due or nodes_due else frozenset[str]()
+        for group in due:
+            if group in wanted or self._missing(world, {group}):
+                await self._probe(world, self.parts.spec.names(group))
+            else:
+                await holding.give_up_probing(self.parts.spec, group)
+        for name in nodes_due:
+            if self.parts.spec.node_group[name] in wanted or name in self.parts.wanted.always_up:
+                await self._probe(world, [name])
+            else:
+                await holding.open_node(name)
 
-_AS_ONE: Mapping[Kind, Mapping[str, Any]] = {
-    Kind.REBUILD: {"via": "reboot", "batch": 0, "pause": 0.0},
-    Kind.UPDATE: {},
-}
-"""How drifted nodes are replaced: they are few enough to go together."""
+    async def _wanted(self) -> frozenset[str]:
+        """The groups that jobs wait for."""
+        try:
+            jobs = await self.parts.batch.jobs()
+        except Unavailable:
+            return frozenset(self.parts.spec.groups)
+        return repairs.wanted_groups(jobs, self.parts.spec)
+
+    async def _probe(self, world: World, names: Sequence[str]) -> None:
+        """Try one of them, unless one is on its way."""
+        off = [name for name in names if self._is_off(world, name)]
+        if off and not self.engine.at(Kind.RESUME).intersection(names):
+            await self.engine.submit(
+                Kind.RESUME,
+                off[:1],
+                asked_by=BY,
+                reason="to see whether it starts again",
+                options={"probe": True},
+            )
+
+    def _is_off(self, world: World, name: str) -> bool:
+        """By record and batch system, and not by a person's wish."""
+        node, seen = world.nodes.get(name), world.seen.get(name)
+        off = triage.batch_view(seen) is triage.Batch.OFF
+        wished = triage.drained_view(seen) is Drained.PERSON
+        return node is not None and node.state is NodeState.OFF and off and not wished
+
 
 _KINDS: Mapping[Repair, Kind] = {
     Repair.RESUME: Kind.RESUME,

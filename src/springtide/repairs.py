@@ -6,15 +6,15 @@ said by `triage`.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from springtide import decide, triage
-from springtide.model import Move, Node, NodeState
-from springtide.ports import BatchNode, Instance, InstanceState, Provider
-from springtide.spec import Timing
+from springtide.model import Node, NodeState
+from springtide.ports import BatchNode, Instance, InstanceState, Job, Provider
+from springtide.spec import Cluster, Timing
 from springtide.spec.values import share_of
-from springtide.triage import Batch, Cloud, Repair, Rule, View
+from springtide.triage import After, Batch, Cloud, Repair, Rule, View
 
 FEW = 3
 SHARE = "20%"
@@ -57,6 +57,8 @@ class Finding:
     since: float
     due_at: float | None
     """When it is repaired; None is never, by us."""
+    looks: int = 1
+    """How often in a row it was seen: a clock may jump."""
 
 
 def findings(
@@ -69,18 +71,30 @@ def findings(
         if rule.repair is Repair.REST and rule.owner is triage.Owner.NOBODY:
             continue
         known = before.get(name)
-        since = known.since if known and known.rule is rule else now
+        same = known if known and known.rule is rule else None
+        since, looks = (min(same.since, now), same.looks + 1) if same else (now, 1)
         limit_s = triage.limit_s(rule.after, timing)
         due_at = None if limit_s is None else since + limit_s
-        found[name] = Finding(name, view, rule, since, due_at)
+        found[name] = Finding(name, view, rule, since, due_at, looks)
     return found
 
 
+def lasting(found: Mapping[str, Finding], world: World) -> dict[str, Finding]:
+    """Without those of nodes whose record has changed since: they are not the same any more."""
+    return {
+        name: one
+        for name, one in found.items()
+        if name in world.nodes and world.nodes[name].changed_at <= one.since
+    }
+
+
 def due(found: Iterable[Finding], now: float) -> dict[Repair, list[Finding]]:
-    """What is to be done now, those together that are done alike."""
+    """What is to be done now, those together that are done alike; nothing at first sight but
+    what is due at once."""
     groups: dict[Repair, list[Finding]] = defaultdict(list)
     for one in found:
-        if one.due_at is not None and one.due_at <= now:
+        looked = one.looks > 1 or one.rule.after is After.AT_ONCE
+        if looked and one.due_at is not None and one.due_at <= now:
             groups[one.rule.repair].append(one)
     return groups
 
@@ -93,6 +107,21 @@ def allowance(running: int) -> int:
     return max(FEW, share_of(SHARE, running))
 
 
+class Spent:
+    """What was given up of the allowance of a time."""
+
+    def __init__(self) -> None:
+        self._spent: list[tuple[float, int]] = []
+
+    def left(self, most: int, now: float, span_s: float) -> int:
+        self._spent = [(at, n) for at, n in self._spent if now - span_s < at <= now]
+        return max(0, most - sum(n for _, n in self._spent))
+
+    def add(self, now: float, count: int) -> None:
+        if count:
+            self._spent.append((now, count))
+
+
 @dataclass(frozen=True, slots=True)
 class Braked:
     """What may be given up now, and what a brake keeps."""
@@ -101,12 +130,11 @@ class Braked:
     kept: tuple[Finding, ...]
 
 
-def brake(doomed: Iterable[Finding], running: int) -> Braked:
+def brake(doomed: Iterable[Finding], most: int) -> Braked:
     """Give up few of the nodes that run, idle ones first; as many as one likes of the dead.
 
     If many nodes seem dead that the batch system still hears from, the list is not believed.
     """
-    most = allowance(running)
     dead, alive, doubtful = _sorted_out(doomed)
     believed = doubtful if len(doubtful) <= most else []
     left = most - len(believed)
@@ -144,34 +172,13 @@ def pause_s(tries: int) -> float:
 # --- what single repairs mean ----------------------------------------------------------------
 
 
-def adoption(node: Node, seen: BatchNode, instances: Iterable[Instance]) -> Move | None:
-    """The record as the world has it: the node serves with the instance that is heard from."""
-    running = [one for one in instances if one.state is InstanceState.RUNNING and one.address]
-    heard = [one for one in running if one.address == seen.address] or running
-    if not heard:
-        return None
-    one = max(heard, key=lambda instance: instance.generation)
-    after = replace(
-        node,
-        state=NodeState.READY,
-        generation=one.generation,
-        instance=one.id,
-        address=one.address,
-        image=one.image,
-        flavor=one.flavor,
-        zone=one.zone,
-        reason="",
-    )
-    return Move(node, after)
-
-
 def extras(node: Node, seen: BatchNode | None, instances: Sequence[Instance]) -> list[Instance]:
     """What a node has besides the instance that serves; nothing if it is not clear which does."""
     staying = [one for one in instances if one.state is not InstanceState.DELETING]
     right = [one for one in staying if one.generation == node.generation]
     kept = next((one for one in right if seen and one.address == seen.address), None)
     kept = kept or next((one for one in right if one.id == node.instance), None)
-    return [one for one in staying if one is not kept] if kept else []
+    return [one for one in staying if one.id != kept.id] if kept else []
 
 
 def astray(world: World) -> dict[str, str]:
@@ -195,6 +202,14 @@ def because(found: Iterable[Finding]) -> dict[str, list[str]]:
     return reasons
 
 
+def wanted_groups(jobs: Iterable[Job], spec: Cluster) -> frozenset[str]:
+    """The groups that waiting jobs could use; a job that names no partition of ours, all."""
+    named = {name for job in jobs if job.state == "PENDING" for name in job.partition.split(",")}
+    groups = {name: partition.groups for name, partition in spec.partitions.items()}
+    found = (groups.get(name, tuple(spec.groups)) for name in named)
+    return frozenset(group for some in found for group in some)
+
+
 # --- drift ---------------------------------------------------------------------------------
 
 
@@ -216,3 +231,9 @@ def replaceable(
     budget = share_of(share, up) - under_way
     idle_first = sorted(drifted, key=lambda name: name in busy)
     return idle_first[: max(0, budget)]
+
+
+def at_risk(found: Iterable[Finding]) -> int:
+    """How many of these run, or may."""
+    _, alive, doubtful = _sorted_out(found)
+    return len(alive) + len(doubtful)

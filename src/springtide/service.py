@@ -5,10 +5,10 @@ Steps, people and planner call them; `decide` is about nodes that come and go wi
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from springtide.model import Kind, Node, NodeState
+from springtide.model import Kind, Move, Node, NodeState
 from springtide.nodeset import fold
 from springtide.ports import BatchNode, Instance, InstanceState, Power
 from springtide.spec import Cluster
@@ -68,6 +68,27 @@ def undrainable(waiting: Iterable[str], busy: Iterable[str], limit: str) -> dict
         else others
         for name in waiting
     }
+
+
+def adoption(node: Node, seen: BatchNode, instances: Iterable[Instance]) -> Move | None:
+    """The record as the world has it: the node serves with the instance that is heard from."""
+    running = [one for one in instances if one.state is InstanceState.RUNNING and one.address]
+    heard = [one for one in running if one.address == seen.address] or running
+    if not heard:
+        return None
+    one = max(heard, key=lambda instance: instance.generation)
+    after = replace(
+        node,
+        state=NodeState.READY,
+        generation=one.generation,
+        instance=one.id,
+        address=one.address,
+        image=one.image,
+        flavor=one.flavor,
+        zone=one.zone,
+        reason="",
+    )
+    return Move(node, after)
 
 
 # --- giving nodes a fresh start ----------------------------------------------------------

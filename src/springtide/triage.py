@@ -152,7 +152,9 @@ UNFIT = "unfit"
 
 # fmt: off
 RULES: Sequence[Rule] = (
-    # What an operation left that could not end well.
+    # What an operation left that could not end well, or a record that is older than the world.
+    Rule("serves all the same", STARTING | _REMAINS, _HEARD, _SERVES, _US, _GRACE, _R.ADOPT,
+         "it serves, but the record has it between two states"),
     Rule("abandoned start", STARTING, _ANY, _ANYTHING, _US, _AT_ONCE, _R.FORGET,
          "nobody goes on with its start"),
     Rule("abandoned drain", _DRAINING, _ANY, _ANYTHING, _US, _AT_ONCE, _R.RETURN,
@@ -197,6 +199,8 @@ RULES: Sequence[Rule] = (
          "it serves with an instance that the record does not know"),
     Rule("twins", _READY, _HEARD, _TWINS, _US, _GRACE, _R.PRUNE,
          "it has more than one instance"),
+    Rule("unlisted", _READY, _BUSY, _ABSENT, _BATCH, _START, _R.REPORT,
+         "it has jobs and is heard from, but its provider does not list it"),
     Rule("vanished", _READY, _ANY, _ABSENT, _US, _GRACE, _R.REPAIR,
          "its instance is gone"),
     Rule("died", _READY, _ANY, _DEAD, _US, _GRACE, _R.REPAIR,

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,8 @@ from springtide.ports import (
     QuotaExceeded,
     Rejected,
 )
-from springtide.providers.fake import Faults
+from springtide.providers.fake import FakeCloud, FakeProvider, Faults
+from springtide.store.sqlite import connect
 from tests.sim.world import Life, SimConfigurator, World
 
 pytestmark = pytest.mark.looptime
@@ -406,6 +408,7 @@ async def test_a_rejected_request_is_not_repeated_until_the_file_is_another(tmp_
         await until(lambda: world.cloud.calls["create"])
         await asyncio.sleep(2 * 86_400)
         assert world.cloud.calls["create"] == 1
+        assert list(daemon.parts.holding.held_back(daemon.spec)) == ["c1"]
         world.cloud.faults.refusals.clear()
         await daemon.parts.adopt(daemon.spec, lambda: None)
         await until(lambda: state(daemon) is NodeState.READY, 60)
@@ -500,3 +503,154 @@ async def test_a_node_that_registers_while_the_batch_system_is_away_is_not_given
         await daemon.engine.idle()
         await asyncio.sleep(120)
         assert (job.state, job.requeues, world.batch.killed_jobs) == ("RUNNING", 0, {})
+
+
+# --- what a hard look found -----------------------------------------------------------------------
+
+
+async def test_one_node_that_never_boots_does_not_stop_its_group(tmp_path: Path) -> None:
+    world = made(tmp_path, nodes=2)
+
+    def die(one: Instance) -> None:
+        if one.node == "c1":
+            world.cloud.die(one.id)
+
+    world.cloud.on_running.insert(0, die)
+    async with world.living(Life()) as daemon:
+        job = world.batch.submit(1, 5)
+        await until(lambda: job.state == "COMPLETED", 3600)
+        assert list(daemon.parts.holding.held_groups(daemon.spec)) == []
+        assert list(daemon.parts.holding.held_back(daemon.spec)) == ["c1"]
+
+
+async def test_nodes_that_are_found_unfit_over_and_over_are_not_made_for_ever(
+    tmp_path: Path,
+) -> None:
+    world = made(tmp_path, nodes=2, min=2)
+    async with world.living(Life()):
+        for _ in range(6 * 60):
+            for node in world.batch._nodes.values():
+                if node.registered and not node.drained:
+                    await world.batch.drain([node.name], "Low RealMemory", ITSELF)
+            await asyncio.sleep(60)
+        assert world.cloud._made < 30
+
+
+async def test_a_place_with_too_little_room_is_tried_ever_more_seldom(tmp_path: Path) -> None:
+    world = made(tmp_path, nodes=3)
+    world.cloud.capacity["zone-1", "small"] = 1
+    async with world.living(Life()):
+        job = world.batch.submit(3, 5)
+        await asyncio.sleep(6 * 3600)
+        assert world.cloud._made < 15
+        assert job.requeues < 15
+        world.cloud.capacity.clear()
+        await until(lambda: job.state == "COMPLETED", 2 * 3600)
+
+
+async def test_drift_stops_when_a_replacement_does_not_come_back(tmp_path: Path) -> None:
+    world = made(tmp_path, nodes=8, rest=DRIFT)
+    async with world.living(Life()) as daemon:
+        await up(world, daemon, 8)
+        world.batch.on_reboot.append(lambda nodes: world._call("reboot", nodes, ()))
+        world.cloud.faults.stuck_boots = 1.0
+        general = daemon.spec.groups["general"].but(image="new")
+        daemon.parts.spec = daemon.parts.wanted = daemon.spec.but(groups={"general": general})
+        await asyncio.sleep(3600)
+        left = [one for one in world.cloud.alive() if one.image == "base"]
+        assert len(left) == 6
+
+
+@pytest.mark.parametrize("behind", [NodeState.JOINING, NodeState.DELETING, NodeState.FAILED])
+async def test_a_record_that_is_behind_the_world_costs_no_job(
+    tmp_path: Path, behind: NodeState
+) -> None:
+    world = made(tmp_path, nodes=1)
+    async with world.living(Life()):
+        job = world.batch.submit(1, 600)
+        await until(lambda: job.state == "RUNNING")
+    with closing(connect(world.layout.record)) as db:
+        db.execute("UPDATE nodes SET state = ?", (behind,))
+        db.execute("UPDATE operations SET ended_at = 1, state = 'done'")
+        db.execute("DELETE FROM leases")
+    async with world.living(Life()) as daemon:
+        await until(lambda: job.state == "COMPLETED", 1200)
+        assert daemon.parts.record.nodes["c1"].state is NodeState.READY
+    assert (job.requeues, world.batch.killed_jobs) == (0, {})
+
+
+async def test_two_providers_that_show_the_same_instances_make_no_twins(tmp_path: Path) -> None:
+    world = made(tmp_path, nodes=1)
+    async with world.living(Life()) as daemon:
+        other = FakeProvider(world.cloud)
+        daemon.parts.providers = {"general": daemon.parts.home, "same": other}
+        job = world.batch.submit(1, 600)
+        await until(lambda: job.state == "COMPLETED", 1200)
+        assert world.cloud._made == 1
+
+
+async def test_an_instance_at_another_provider_than_its_groups_is_deleted_there(
+    tmp_path: Path,
+) -> None:
+    world = made(tmp_path, nodes=1)
+    async with world.living(Life()) as daemon:
+        elsewhere = FakeCloud(Faults(delete_s=3))
+        elsewhere.start(Launch("sim", "c1", 7, "general", "base", "small"))
+        other = FakeProvider(elsewhere)
+        daemon.parts.providers = {"general": daemon.parts.home, "other": other}
+        await until(lambda: not elsewhere.alive())
+        operations = await daemon.parts.record.store.operations()
+        assert [op.kind for op in operations] == []
+
+
+async def test_a_hole_in_a_list_costs_no_job(tmp_path: Path) -> None:
+    world = made(tmp_path, nodes=3)
+    async with world.living(Life()):
+        job = world.batch.submit(3, 600)
+        await until(lambda: job.state == "RUNNING")
+        world.cloud.faults.stale_s = 1e6
+        await asyncio.sleep(300)
+        world.cloud.faults.stale_s = 0.0
+        await until(lambda: job.state == "COMPLETED")
+        assert job.requeues == 0
+
+
+async def test_in_maintenance_drains_of_holds_end(tmp_path: Path) -> None:
+    world = made(tmp_path, nodes=1)
+    full(world, "small")
+    async with world.living(Life()) as daemon:
+        job = world.batch.submit(1, 5)
+        await until(lambda: job.requeues == 1)
+        await maintenance.begin(daemon.parts.record, "root", "new switch")
+        await asyncio.sleep(100)
+        world.cloud.capacity.clear()
+        await until(lambda: job.state == "COMPLETED", 2 * 3600)
+
+
+async def test_nodes_started_after_a_hold_are_not_left_drained(tmp_path: Path) -> None:
+    world = made(tmp_path, nodes=2, min=1)
+    world.cloud.faults.refusals[Rejected] = 1.0
+    async with world.living(Life()) as daemon:
+        await until(lambda: world.batch._nodes["c1"].drained)
+        world.cloud.faults.refusals.clear()
+        await daemon.parts.adopt(daemon.spec, lambda: None)
+        await daemon.engine.submit(Kind.ENLARGE, ["c1"], asked_by="root")
+        await until(lambda: state(daemon) is NodeState.READY)
+        assert not world.batch._nodes["c1"].drained
+
+
+async def test_a_deploy_over_a_lost_record_costs_no_job(tmp_path: Path) -> None:
+    world = made(tmp_path, nodes=2, min=2)
+    async with world.living(Life()) as daemon:
+        await until(lambda: state(daemon, "c2") is NodeState.READY)
+        job = world.batch.submit(1, 600)
+        await until(lambda: job.state == "RUNNING")
+        before = ids(world)
+    for path in tmp_path.glob(f"{world.layout.record.name}*"):
+        path.unlink()
+    async with world.living(Life()) as daemon:
+        await daemon.people.deploy("root")
+        await daemon.engine.idle()
+        assert ids(world) == before
+        await until(lambda: job.state == "COMPLETED", 1200)
+    assert (job.requeues, world.batch.killed_jobs) == (0, {})

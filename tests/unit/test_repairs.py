@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from springtide import repairs, triage
+from springtide import repairs, service, triage
 from springtide.model import Node, NodeState
 from springtide.ports import BatchNode, Instance, InstanceState
-from springtide.repairs import Finding, brake, findings, replaceable, within
+from springtide.repairs import Finding, Spent, allowance, brake, findings, replaceable, within
 from springtide.spec import Timing
 from springtide.triage import Batch, Cloud, Drained, Repair, View
 
@@ -39,6 +39,7 @@ def test_what_is_well_is_no_finding() -> None:
 def test_a_trouble_lasts_its_grace_and_another_begins_anew() -> None:
     first = findings({"c1": VANISHED}, {}, TIMING, 10.0)
     assert first["c1"].due_at == 70.0
+    assert repairs.due(first.values(), 1e9) == {}, "nothing is done at first sight"
     again = findings({"c1": VANISHED}, first, TIMING, 40.0)
     assert again["c1"].due_at == 70.0
     assert repairs.due(again.values(), 69.0) == {}
@@ -49,20 +50,21 @@ def test_a_trouble_lasts_its_grace_and_another_begins_anew() -> None:
 
 
 def test_few_running_nodes_are_given_up_at_once_and_any_number_of_dead_ones() -> None:
-    braked = brake([*found(HUNG, names(10)), *found(DEAD, ["d1", "d2", "d3", "d4"])], 10)
+    most = allowance(10)
+    braked = brake([*found(HUNG, names(10)), *found(DEAD, ["d1", "d2", "d3", "d4"])], most)
     assert len(braked.allowed) == 4 + 3
     assert len(braked.kept) == 7
 
 
 def test_a_fifth_of_a_large_cluster_may_go_at_once() -> None:
-    assert len(brake(found(HUNG, names(400)), 1000).allowed) == 200
+    assert len(brake(found(HUNG, names(400)), allowance(1000)).allowed) == 200
 
 
 def test_a_list_that_lost_many_nodes_which_serve_is_not_believed() -> None:
-    braked = brake(found(VANISHED, names(40)), 100)
+    braked = brake(found(VANISHED, names(40)), allowance(100))
     assert braked.allowed == ()
     assert len(braked.kept) == 40
-    assert len(brake(found(VANISHED, names(20)), 100).allowed) == 20
+    assert len(brake(found(VANISHED, names(20)), allowance(100)).allowed) == 20
 
 
 def test_idle_nodes_go_before_busy_ones() -> None:
@@ -79,7 +81,7 @@ def test_brakes_lose_nothing_and_never_allow_too_many_that_may_run(
     views: list[View], running: int
 ) -> None:
     doomed = [one for n, view in enumerate(views) for one in found(view, [f"c{n}"])]
-    braked = brake(doomed, running)
+    braked = brake(doomed, allowance(running))
     assert sorted(one.node for one in (*braked.allowed, *braked.kept)) == sorted(
         one.node for one in doomed
     )
@@ -99,10 +101,10 @@ SEEN = BatchNode("c1", "IDLE", registered=True, address="10.0.0.5")
 
 
 def test_a_node_is_adopted_with_the_instance_that_is_heard_from() -> None:
-    move = repairs.adoption(node(), SEEN, [one(4, "10.0.0.4"), one(5, "10.0.0.5")])
+    move = service.adoption(node(), SEEN, [one(4, "10.0.0.4"), one(5, "10.0.0.5")])
     assert move is not None
     assert (move.after.state, move.after.generation, move.after.instance) == (READY, 5, "i5")
-    assert repairs.adoption(node(), SEEN, [one(5, "x", InstanceState.BROKEN)]) is None
+    assert service.adoption(node(), SEEN, [one(5, "x", InstanceState.BROKEN)]) is None
 
 
 def test_the_instance_that_serves_is_never_one_too_many() -> None:
@@ -134,3 +136,19 @@ def test_a_budget_takes_idle_nodes_first_and_counts_what_is_under_way() -> None:
     assert replaceable(drifted, {"c1"}, "10%", 40, 1) == ["c2", "c3", "c4"]
     assert replaceable(drifted, (), "10%", 4, 0) == ["c1"]
     assert replaceable(drifted, (), "10%", 4, 1) == []
+
+
+def test_what_was_given_up_counts_for_a_while() -> None:
+    spent = Spent()
+    assert spent.left(5, 100.0, 30.0) == 5
+    spent.add(100.0, 3)
+    assert spent.left(5, 120.0, 30.0) == 2
+    assert spent.left(5, 130.0, 30.0) == 5
+    spent.add(130.0, 9)
+    assert spent.left(5, 131.0, 30.0) == 0
+
+
+def test_a_clock_that_is_set_back_does_not_put_repairs_off() -> None:
+    first = findings({"c1": VANISHED}, {}, TIMING, 1000.0)
+    again = findings({"c1": VANISHED}, first, TIMING, 10.0)
+    assert again["c1"].due_at == 70.0

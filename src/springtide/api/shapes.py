@@ -62,14 +62,14 @@ def holds(daemon: Daemon) -> list[Json]:
             "until_at": hold.until,
             "text": describe(hold, now),
         }
-        for hold in daemon.parts.holding.known.values()
+        for hold in daemon.parts.holding.current
     ]
 
 
 def held(daemon: Daemon) -> Json:
     """The groups in which nothing is launched, and how many holds there are in all."""
     holding = daemon.parts.holding
-    return {"held": dict(holding.held_groups(daemon.spec)), "holds": len(holding.known)}
+    return {"held": dict(holding.held_groups(daemon.spec)), "holds": len(holding.current)}
 
 
 def boots(daemon: Daemon, times: Iterable[tuple[str, float]]) -> list[Json]:
@@ -133,7 +133,7 @@ def operation_(one: Operation) -> Json:
         "steps": [step.value for step in PLANS[one.kind]],
         "steps_done": one.next_step,
         "fallen": dict(one.fallen),
-        "done": fold(one.done),
+        "done": fold(name for name in one.done if name not in one.fallen),
         "later": fold(one.later),
         "options": dict(one.options),
         "asked_by": one.asked_by,

@@ -20,6 +20,7 @@ from springtide.ports import (
 )
 from springtide.service import Fate
 from springtide.steps import afresh
+from springtide.steps.adoption import adopt
 from springtide.steps.launches import launch
 from springtide.steps.whole_jobs import give_up_spares
 from springtide.steps.work import (
@@ -65,6 +66,8 @@ async def _let_leave(work: Work) -> None:
         return
     off = [node.name for node in work.record.of(work.names, NodeState.OFF)]
     await wait_powered_down(work, off)
+    with suppress(Unavailable):
+        await work.parts.batch.undrain(off)  # once they register, nobody knows whose drain it was
 
 
 async def wait_powered_down(work: Work, names: Sequence[str]) -> None:
@@ -116,7 +119,7 @@ def _strangers(work: Work) -> Fallen:
 async def _clear_remains(work: Work) -> Fallen:
     """Remove what a failed or former life of these nodes left behind."""
     gone = work.record.of(work.names, NodeState.FAILED, NodeState.DELETING)
-    remains = {node.name for node in gone} | await _past(work)
+    remains = {node.name for node in gone} | await adopt(work) | await _past(work)
     return await remove(work.on(remains), work.parts.spec.timing.stop) if remains else {}
 
 

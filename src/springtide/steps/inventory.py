@@ -8,7 +8,6 @@ from springtide import decide
 from springtide.model import DRAINS, PLANS, Kind, Move, Node, NodeState, Step
 from springtide.ports import ITSELF, OURS, Provider, Unavailable
 from springtide.steps.instances import LOOK_S
-from springtide.steps.launches import FIRST_ONE
 from springtide.steps.site import written
 from springtide.steps.work import Fallen, Work, insist, merged, together
 
@@ -108,8 +107,7 @@ async def _hold_back(work: Work, names: Sequence[str]) -> None:
     """
     if work.operation.kind is Kind.RESUME:
         held = work.parts.holding.held_back(work.parts.spec)
-        probed = {name: why for name, why in work.operation.fallen.items() if why == FIRST_ONE}
-        why = probed | {name: held[name] for name in names if name in held}
+        why = {name: held[name] for name in names if name in held}
         seen = await work.parts.batch.nodes([name for name in names if name in why])
         free = [name for name, node in seen.items() if node.owner in (None, OURS, ITSELF)]
         for some in decide.alike(free, why):

@@ -3,6 +3,7 @@
 Called by `instances`; reboots use `describe`. A provider's passing failures are the guard's.
 """
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -11,12 +12,11 @@ from springtide.decide import Choice
 from springtide.model import Node, NodeState
 from springtide.ports import CloudError, Instance, Launch, Provider, Rejected, Transient
 from springtide.record import whole
-from springtide.steps.work import Fallen, Work
+from springtide.steps.work import FIRST_PAUSE_S, Fallen, Work
 
-FIRST_ONE = "its group failed before, so one node is tried first"
 NO_PLACE = "every place where it could be made was full a moment ago"
 UNASKED = frozenset({"batch", "reconcile"})
-"""A person may know better than a hold."""
+"""Who asks for operations that no person wants."""
 
 
 def describe(work: Work, node: Node, choice: Choice) -> Launch:
@@ -38,34 +38,21 @@ def describe(work: Work, node: Node, choice: Choice) -> Launch:
 
 
 async def launch(work: Work, provider: Provider, names: Sequence[str]) -> Fallen:
-    """Launch what is not held; in a group that is tried again, one node before the others."""
-    if work.operation.asked_by not in UNASKED:
-        return await _launch(work, provider, names)
-    fallen = _held(work, names)
-    probing = _probing(work, [name for name in names if name not in fallen])
-    first = [some[0] for some in probing.values()]
-    fallen |= await _launch(work, provider, first)
-    fallen |= _held(work, names)
-    for some in _probing(work, [n for n in names if n not in fallen]).values():
-        fallen |= dict.fromkeys((name for name in some if name not in first), FIRST_ONE)
-    rest = [name for name in names if name not in first and name not in fallen]
-    return fallen | await _launch(work, provider, rest)
+    """Launch what is not held."""
+    fallen = _held(work, names) if _heeds_holds(work) else {}
+    return fallen | await _launch(work, provider, [n for n in names if n not in fallen])
+
+
+def _heeds_holds(work: Work) -> bool:
+    """A person may know better than a hold, and a probe is to find out."""
+    return work.operation.asked_by in UNASKED and not work.operation.options.get("probe")
 
 
 def _held(work: Work, names: Iterable[str]) -> Fallen:
-    """Nodes of groups in which nothing is launched now; not those that have an instance."""
-    groups = work.parts.holding.held_groups(work.parts.spec)
+    """Nodes that are not launched now; not those that have an instance."""
+    held = work.parts.holding.held_back(work.parts.spec)
     waiting = work.record.of(names, NodeState.REQUESTED)
-    return {node.name: groups[node.group] for node in waiting if node.group in groups}
-
-
-def _probing(work: Work, names: Iterable[str]) -> dict[str, list[str]]:
-    """The nodes of each group that is tried again after a hold."""
-    found: dict[str, list[str]] = {}
-    for node in work.record.of(names):
-        if work.parts.holding.is_probing(work.parts.spec, node.group):
-            found.setdefault(node.group, []).append(node.name)
-    return found
+    return {node.name: held[node.name] for node in waiting if node.name in held}
 
 
 async def _launch(work: Work, provider: Provider, names: Sequence[str]) -> Fallen:
@@ -85,6 +72,8 @@ async def _launch(work: Work, provider: Provider, names: Sequence[str]) -> Falle
         again = decide.again(failed, results)
         for name in again:
             choices[name].insert(0, chosen[name])
+        if again:
+            await asyncio.sleep(FIRST_PAUSE_S)
         pending = [*decide.elsewhere(failed, choices), *again]
         fallen |= {n: decide.explain(e) for n, e in failed.items() if n not in pending}
     return fallen
@@ -128,18 +117,17 @@ async def _learn(
 ) -> None:
     """What it means for others that come here: refusals first, for a success weighs more."""
     spec, nodes, holding = work.parts.spec, work.record.nodes, work.parts.holding
-    refused = {
-        (nodes[n].group, chosen[n], type(e)): e
-        for n, e in results.items()
-        if isinstance(e, CloudError)
-    }
-    made = {(nodes[n].group, chosen[n]) for n, one in results.items() if isinstance(one, Instance)}
-    well = {group for group, _ in made}
-    for (group, choice, kind), error in refused.items():
-        if not (kind is Rejected and group in well):  # else it is the node's own trouble
-            await holding.refused(spec, group, choice, error)
-    for group, choice in made - {(group, choice) for group, choice, _ in refused}:
-        await holding.made(spec, group, choice)
+    failed = {n: error for n, error in results.items() if isinstance(error, CloudError)}
+    refused = {(nodes[n].group, chosen[n], type(e)): e for n, e in failed.items()}
+    for (group, choice, _), error in refused.items():
+        await holding.refused(spec, group, choice, error)
+    await holding.rejected(spec, {n: e for n, e in failed.items() if isinstance(e, Rejected)})
+    made: dict[tuple[str, Choice], list[str]] = defaultdict(list)
+    for name in results.keys() - failed.keys():
+        made[nodes[name].group, chosen[name]].append(name)
+    for (group, choice), names in made.items():
+        if all((group, choice) != known[:2] for known in refused):
+            await holding.made(spec, group, choice, names)
 
 
 async def _made(work: Work, results: Mapping[str, Instance | CloudError]) -> None:

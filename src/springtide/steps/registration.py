@@ -88,7 +88,6 @@ def _joining(work: Work, fallen: Fallen) -> list[Node]:
 async def _ready(work: Work, nodes: list[Node]) -> None:
     moves = [node.to(NodeState.READY) for node in nodes]
     await work.record.move(moves, "node registered", work.operation.id)
-    await work.parts.holding.booted(nodes)
 
 
 async def _tell_again(work: Work, addresses: Mapping[str, str]) -> None:

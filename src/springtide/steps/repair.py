@@ -20,7 +20,7 @@ async def give_back(work: Work) -> Fallen:
     rules = await _rules(work, seen)
     broken = {name: rule for name, rule in rules.items() if rule.repair is Repair.REPAIR}
     unfit = {name: rule.why for name, rule in broken.items() if rule.name == triage.UNFIT}
-    await work.parts.holding.failed_boots(unfit, work.parts.spec.node_group)
+    await work.parts.holding.failed_boots(unfit, work.parts.spec)
     with suppress(Unavailable):
         await _tell_owners(work, {name: rule.why for name, rule in broken.items()})
     for why, names in _by_reason(broken).items():

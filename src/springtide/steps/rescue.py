@@ -4,8 +4,9 @@ The engine runs it beside the further steps of the nodes that still stand, and a
 crash, on nodes that may be anywhere on their way.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from math import inf
 
@@ -31,13 +32,28 @@ async def rescue(work: Work, fallen: Fallen) -> None:
     fallen = await _fail(work, fallen)
     if work.operation.kind is Kind.RESUME:
         await _give_back(work, fallen)
-    doomed = work.record.of(fallen, NodeState.FAILED, NodeState.DELETING)
-    await remove(work.on(node.name for node in doomed), inf)
-    if work.operation.kind in DRAINS:
-        await _report(work, fallen)
+    finish = partial(_finish, work, fallen)
+    doomed = [n.name for n in work.record.of(fallen, NodeState.FAILED, NodeState.DELETING)]
+    await finish([name for name in fallen if name not in doomed])
+    await remove(replace(work, names=tuple(doomed), drop=None, part=finish), inf)
+
+
+async def _finish(work: Work, fallen: Fallen, names: Collection[str]) -> None:
+    """Nodes that left nothing behind, or nothing any more, are for others to take."""
+    if names and work.operation.kind in DRAINS:
+        await _report(work, {name: fallen[name] for name in names})
         await publish(work)
-    else:
-        await refresh_inventory(work.on(fallen))
+    elif names:
+        await refresh_inventory(work.on(names))
+    await work.part_with(names)
+
+
+async def give_back_unstarted(work: Work, raised: Callable[[], Collection[str]]) -> None:
+    """A resume that never began: what is waited for goes back, unless others bring it up.
+
+    Its nodes were never its own, so no record is touched.
+    """
+    await _give_back(work, dict.fromkeys(work.names, work.operation.reason), raised)
 
 
 async def _return(work: Work, fallen: Fallen) -> None:
@@ -66,8 +82,8 @@ async def _fail(work: Work, fallen: Fallen) -> Fallen:
         work.operation.id,
     )
     boots = [node.name for node in starting if failures.is_failed_boot(fallen[node.name])]
-    groups = work.parts.spec.node_group
-    await work.parts.holding.failed_boots({name: reasons[name] for name in boots}, groups)
+    why = {name: reasons[name] for name in boots}
+    await work.parts.holding.failed_boots(why, work.parts.spec)
     return reasons
 
 
@@ -95,18 +111,24 @@ async def _report(work: Work, fallen: Fallen) -> None:
     await release(work.on(name for name in gone if name not in up))
 
 
-async def _give_back(work: Work, fallen: Fallen) -> None:
+async def _give_back(
+    work: Work, fallen: Fallen, raised: Callable[[], Collection[str]] = frozenset
+) -> None:
     """Hand back what the batch system still waits for, with one call for each kind of reason.
 
     Not what it had let go: if it waits now, then for the operation that it asked for since.
+    One that people stopped may be there no more.
     """
     names = [name for name, why in fallen.items() if not why.startswith(LET_GO)]
+    limit_s = 0 if work.parts.stopped else work.parts.spec.timing.lock
     try:
-        waited_for = await insist(partial(_waited_for, work, names), work.parts.spec.timing.lock)
+        found = await insist(partial(_waited_for, work, names), limit_s)
+        others = raised()
+        waited_for = [name for name in found if name not in others]
         await _tell_owners(work, {name: fallen[name] for name in waited_for})
         for names in decide.alike(waited_for, fallen):
             call = partial(work.parts.batch.give_back, names, fallen[names[0]])
-            await insist(call, work.parts.spec.timing.lock)
+            await insist(call, limit_s)
     except Unavailable as error:
         await work.record.note("give back failed", operation=work.operation.id, detail=str(error))
     else:

@@ -87,10 +87,8 @@ async def _safe(work: Work, found: Sequence[Node], stuck: Collection[str]) -> fr
 def _decide(
     work: Work, found: Iterable[Node], jobs: Iterable[spares.Waiting], safe: Collection[str]
 ) -> spares.Spares:
-    """What a group is tried with again stays: else nobody would find out that it works."""
-    spec, probing = work.parts.spec, work.parts.holding.is_probing
-    wholly = [name for name, group in spec.groups.items() if group.start == "whole"]
-    whole = frozenset(name for name in wholly if not probing(spec, name))
+    groups = work.parts.spec.groups
+    whole = frozenset(name for name, group in groups.items() if group.start == "whole")
     return spares.decide_spares({node.name: node.group for node in found}, jobs, whole, safe)
 
 
