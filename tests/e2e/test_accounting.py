@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from springtide.batch.slurm_service import Process, parse_stat
+from springtide.batch.slurm_service import Process, parse_stat, read
 from tests.e2e.real import RealCluster, cluster, until
 
 pytestmark = pytest.mark.real
@@ -31,7 +31,8 @@ timing: {{idle: 1h, start: 30s, stop: 30s}}
 
 def processes(real: RealCluster) -> dict[str, Process]:
     """The control processes that live."""
-    stats = {path.stem: path.read_text() for path in (real.state / "run").glob("*.pid")}
+    files = (real.state / "run").glob("*.pid")
+    stats = {path.stem: read(f"/proc/{path.read_text().strip()}/stat") for path in files}
     found = {name: parse_stat(stat) for name, stat in stats.items()}
     return {name: process for name, process in found.items() if process and process.alive}
 

@@ -95,7 +95,10 @@ class Lab:
         return (self.home / "calls").read_text().splitlines()
 
     def pid(self, service: str = "slurmctld") -> int:
-        return int((self.layout.state / "run" / f"{service}.pid").read_text().split()[0])
+        return int(self.named(service).read_text())
+
+    def named(self, service: str = "slurmctld") -> Path:
+        return self.layout.run / f"{service}.pid"
 
     def run(self, *command: str, user: str | None = None) -> str:
         """A command of Slurm's, as a user would run it."""
@@ -353,13 +356,46 @@ async def test_another_process_with_the_noted_id_is_left_alone(lab: Lab) -> None
     await slurm.stop()
     bystander = await asyncio.create_subprocess_exec("sleep", "60")
     try:
-        stat = Path(f"/proc/{bystander.pid}/stat").read_text()
-        (lab.layout.state / "run" / "slurmctld.pid").write_text(stat)
-        await slurm.stop()
-        assert bystander.returncode is None
+        stat = slurm_service.read(f"/proc/{bystander.pid}/stat")
+        process = slurm_service.parse_stat(stat)
+        assert process is not None
+        lab.named().with_suffix(".started").write_text(f"{process.start}\n")
+        for text in (f"{bystander.pid}\n", stat):
+            lab.named().write_text(text)
+            await slurm.stop()
+            assert bystander.returncode is None
     finally:
         bystander.kill()
         await bystander.wait()
+
+
+async def test_a_file_that_names_a_process_may_be_given_to_kill(lab: Lab) -> None:
+    slurm = await lab.up()
+    for path in sorted(lab.layout.run.glob("*.pid")):
+        assert path.read_text() == f"{lab.pid(path.stem)}\n"
+        words = slurm_service.read(f"/proc/{lab.pid(path.stem)}/cmdline").split("\0")
+        assert words[0] == path.stem
+    os.kill(lab.pid(), signal.SIGTERM)
+
+    async def gone() -> bool:
+        return await slurm.standing() == "slurmctld does not run"
+
+    await until(gone)
+
+
+async def test_services_of_before_are_found_and_named_anew(lab: Lab) -> None:
+    """They had a line of /proc in that file, with words that mean every process."""
+    slurm = await lab.up()
+    pids = {name: lab.pid(name) for name in ("munged", "slurmctld")}
+    for name, pid in pids.items():
+        lab.named(name).with_suffix(".started").unlink()
+        lab.named(name).write_text(slurm_service.read(f"/proc/{pid}/stat"))
+    assert await slurm.standing() == ""
+    await slurm.reload(Site(lab.address))
+    assert {name: lab.pid(name) for name in pids} == pids
+    assert await slurm.standing() == ""
+    await slurm.stop()
+    assert [*lab.layout.run.glob("*.pid"), *lab.layout.run.glob("*.started")] == []
 
 
 async def test_a_dead_controller_is_started_again_and_remembers(lab: Lab) -> None:
@@ -369,8 +405,7 @@ async def test_a_dead_controller_is_started_again_and_remembers(lab: Lab) -> Non
     lab.run("scontrol", "shutdown", "slurmctld")
 
     async def gone() -> bool:
-        noted = slurm_service.parse_stat((lab.layout.state / "run/slurmctld.pid").read_text())
-        return noted is not None and not noted.alive
+        return await slurm.standing() == "slurmctld does not run"
 
     await until(gone)
     await slurm.reload(Site(lab.address))

@@ -25,6 +25,7 @@ from springtide.batch.slurm_place import (
     check_reachable,
     directory,
     is_free,
+    name_anew,
     write,
 )
 from springtide.batch.slurm_service import Service, read
@@ -103,6 +104,8 @@ class Accounting:
         check_reachable(self._layout.state, DATABASE_USER)
         directory(self._layout.accounting, "root", 0o755)
         directory(self._layout.database, DATABASE_USER, 0o711)
+        for service in self.services:
+            name_anew(service)
 
     # Starting
 

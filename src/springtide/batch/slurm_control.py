@@ -18,6 +18,7 @@ from springtide.batch.slurm_place import (
     check_reachable,
     directory,
     is_free,
+    name_anew,
     write,
 )
 from springtide.batch.slurm_service import Service, read
@@ -73,6 +74,7 @@ class Control:
         """The directories, each with the least rights that work."""
         for service in (self._munged, self._slurmctld):
             check_installed(service.command[0])
+            name_anew(service)
         directory(self._layout.state, "root", 0o755)
         check_reachable(self._layout.state, self._user)
         for path in (self._run, self._layout.log, self._conf.parent):

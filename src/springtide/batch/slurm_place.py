@@ -10,7 +10,7 @@ import socket
 from contextlib import closing
 from pathlib import Path
 
-from springtide.batch.slurm_service import PATH, account
+from springtide.batch.slurm_service import PATH, Service, account, find
 from springtide.ports import Unavailable
 
 PACKAGES = {
@@ -73,6 +73,13 @@ def write(path: Path, text: str, *, mode: int = 0o644, user: str = "root") -> No
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(path)
+
+
+def name_anew(service: Service) -> None:
+    """If it runs since long ago: the line that names it, given to kill, would end everything."""
+    if process := find(service):
+        write(service.started, f"{process.start}\n")
+        write(service.named, f"{process.pid}\n")
 
 
 def directory(path: Path, user: str, mode: int) -> None:

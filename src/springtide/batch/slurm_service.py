@@ -1,7 +1,8 @@
 """Services that outlive the daemon: started in namespaces of their own, found again, stopped.
 
 Called by `slurm_control` in a thread; every wait has a deadline. Nothing is kept in memory: a
-file names the process of a service, by its id and the time it started, for ids come round.
+file has the id of a service's process and nothing else, for people will `kill $(cat …)`. Ids
+come round, so another beside it has the time when the process started.
 """
 
 import os
@@ -24,12 +25,14 @@ LOOK_S = 0.01
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 LAUNCH = """\
-cat /proc/$$/stat >"$1.new"
+cut -d ' ' -f 22 /proc/$$/stat >"$2.new"
+mv "$2.new" "$2"
+echo $$ >"$1.new"
 mv "$1.new" "$1"
-hostname "$2"
-mount --bind "$3" /etc/hosts
-output=$4
-shift 4
+hostname "$3"
+mount --bind "$4" /etc/hosts
+output=$5
+shift 5
 exec "$@" >>"$output" 2>&1
 """
 """In its namespaces a process first says who it is, so that it cannot get lost."""
@@ -43,12 +46,17 @@ class Service:
     user: str
     command: tuple[str, ...]
     named: Path
-    """Tells its process."""
+    """Has the id of its process."""
     log: Path
     output: Path
     """Its standard output and error; the log, unless it writes that by itself."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Beside the search path."""
+
+    @property
+    def started(self) -> Path:
+        """Has the start of that process."""
+        return self.named.with_suffix(".started")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +80,21 @@ def parse_stat(stat: str) -> Process | None:
         return None
 
 
+def named(service: Service) -> Process | None:
+    """The process that a service was started as, dead or alive.
+
+    One that runs since long ago has left all of its /proc/<pid>/stat in the one file.
+    """
+    text = read(service.named)
+    try:
+        return Process(int(text), int(read(service.started)))
+    except ValueError:
+        return parse_stat(text)
+
+
 def find(service: Service) -> Process | None:
     """The running process of a service, whoever of us started it."""
-    process = parse_stat(read(service.named))
+    process = named(service)
     if process is None or not process.alive:
         return None
     # After a reboot another process may have this id and time. While a process becomes
@@ -88,10 +108,10 @@ def find(service: Service) -> Process | None:
 
 def start(service: Service, host: str, hosts: Path, ready: Callable[[], bool]) -> None:
     """Start it with this host name and hosts file; returns when it is ready."""
-    service.named.unlink(missing_ok=True)
+    _forget(service)
     said = _own_log(service)
     _launch(service, host, hosts)
-    process = parse_stat(read(service.named))
+    process = named(service)
     if not _wait(lambda: ready() or not (process and process.alive)):
         raise Unavailable(
             f"{service.name} does not answer {START_S:g} s after its start; see {service.log}"
@@ -117,6 +137,7 @@ def _launch(service: Service, host: str, hosts: Path) -> None:
         LAUNCH,
         "sh",
         service.named,
+        service.started,
         host,
         hosts,
         service.output,
@@ -178,7 +199,12 @@ def stop(service: Service) -> None:
     """Stop it if it runs: ask first, then make it."""
     if process := find(service):
         _stop(service, process)
+    _forget(service)
+
+
+def _forget(service: Service) -> None:
     service.named.unlink(missing_ok=True)
+    service.started.unlink(missing_ok=True)
 
 
 def _stop(service: Service, process: Process) -> None:
