@@ -11,8 +11,9 @@ import pytest
 from springtide.cli.client import Client, Refused
 from springtide.cli.endings import Exit
 from springtide.cli.why import render_story
-from springtide.model import Request
+from springtide.model import Kind, Request
 from springtide.ports import InstanceState, Job, NoCapacity
+from springtide.steps import census
 from tests.unit.cli_world import LIMIT_S, SPEC, World, run, served, wait_until
 
 FULL = "no large in zone-a"
@@ -138,7 +139,7 @@ def test_a_machine_on_premises_is_no_business_of_ours(world: World) -> None:
 
 def test_without_an_answer_of_the_batch_system_the_record_is_told(world: World) -> None:
     world.submit(1, seconds=LIMIT_S)
-    wait_until(lambda: all(one["ended_at"] for one in world.operations()))
+    wait_until(lambda: _is_resumed(world.operations()[0]))
     world.batch.unavailable = True
     node, job = world.run("why", "c1"), world.run("why", "1")
     assert (node.code, job.code) == (0, 0)
@@ -148,6 +149,25 @@ def test_without_an_answer_of_the_batch_system_the_record_is_told(world: World) 
     assert "Slurm does not answer, so how job 1 stands is not known; the last that" in job.out
     assert "(resume by Slurm for job 1), done" in job.out
     assert "c1: started by Slurm for job 1" in job.out
+
+
+def _is_resumed(newest: dict[str, Any]) -> bool:
+    """The job's own operation: before it comes, all that there are have ended."""
+    return newest["kind"] == Kind.RESUME and newest["ended_at"] is not None
+
+
+def test_who_asks_again_and_again_costs_no_further_lists_of_the_cloud(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everybody may ask, and clouds throttle all who ask too often together."""
+    monkeypatch.setattr(census, "FRESH_S", LIMIT_S)
+    why(world, "c1")
+    before = dict(world.cloud.calls), dict(world.batch.calls)
+    for name in ("c1", "c2", "c3", "c4", "c1"):
+        why(world, name)
+    assert world.cloud.calls["list"] - before[0]["list"] <= 1, "but for a pass of the reconciler"
+    for question in ("nodes", "jobs"):
+        assert world.batch.calls[question] - before[1][question] <= 6
 
 
 def test_the_past_is_cut_unless_all_of_it_is_wanted(world: World) -> None:
