@@ -124,7 +124,7 @@ def test_what_will_be_repaired_is_told_with_its_time_unless_the_reconciler_rests
     )
     assert world.run("maintenance", "on", "--reason", "new switch").code == 0
     told = why(world, "c1")["next"]
-    assert told.startswith("nothing for now: the reconciler rests, maintenance since ")
+    assert told.startswith("nothing for now: maintenance since ")
     assert "by root (new switch); after that at " in told
 
 

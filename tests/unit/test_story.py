@@ -25,9 +25,10 @@ from springtide.story import (
     nodes_asked,
     not_yet_told,
     setback,
+    troubles,
 )
-from springtide.story.case import REPAIRS
-from springtide.triage import Repair
+from springtide.story.troubles import REPAIRS
+from springtide.triage import RULES, Batch, Cloud, Drained, Repair
 
 NOON = 1735732800.0  # 2025-01-01 12:00:00 UTC
 FULL = "the provider is full: no large in zone-a"
@@ -61,14 +62,42 @@ def event(what: str, ago_s: float, node: str | None = "c3", detail: str = "") ->
     return Event(NOON - ago_s, what, node, 5, detail)
 
 
+def due(rule: str, at: float | None = None) -> Due:
+    """A trouble of the table, by its name there."""
+    return Due(next(one for one in RULES if one.name == rule), at)
+
+
 DOWN, GOING_UP, UP = seen(Power.DOWN), seen(Power.GOING_UP), seen(Power.UP)
 BY_ALICE: dict[str, Any] = {"drained": True, "owner": "alice", "reason": "bad fan"}
 JOB = Job("17", "RUNNING", nodes="c3")
 REQUESTED = [event("node requested", 40)]
 OFF, READY, JOINING = node(NodeState.OFF), node(NodeState.READY), node(NodeState.JOINING)
 REBUILD = operation(Kind.REBUILD, asked_by="alice", reason="", next_step=1)
-UNDRAIN = "`tide undrain c3` gives it back to service; what others drained needs --force"
+UNDRAIN = "`tide undrain c3` gives it back to service; what others took out of it needs --force"
+MAINTAINED = troubles.maintained("bob", "new switch", NOON - 3600, NOON)
+RESTS = "nothing for now: maintenance since 11:00:00 UTC by bob (new switch); after that"
+KILL = "`tide kill c3` gives its jobs back and removes it at once"
+LOG = "`tide log c3` shows what it said while it booted; "
+DIED = "its instance died"
 SEE = "`tide operations 5` shows how far it is; --cancel ends it"
+
+HUNG: dict[str, Any] = {
+    "seen": seen(Power.UP, registered=False),
+    "instances": [instance(InstanceState.RUNNING)],
+}
+DEAD: dict[str, Any] = {"seen": UP, "instances": [instance(InstanceState.BROKEN)]}
+SILENCE = (
+    "nothing by itself until Slurm gives it up, when SlurmdTimeout is over (300 s, unless set "
+    "otherwise): then Springtide removes it and gives its jobs back to the queue"
+)
+NO_CTLD = "slurmctld does not run"
+FAILED_BOOT = [
+    event("node requested", 40),
+    event("instance created", 39),
+    event("node failed", 30, detail="late"),
+    event("instance deleting", 28),
+    event("instance gone", 27),
+]
 
 NODES: dict[str, tuple[NodeCase, str, str, str]] = {
     "off": (
@@ -84,12 +113,49 @@ NODES: dict[str, tuple[NodeCase, str, str, str]] = {
         "Slurm starts it when a job needs it.",
         "`tide resume c3` starts it by hand",
     ),
-    "off, though always up": (
-        NodeCase("c3", OFF, seen=DOWN, always_up=True),
-        "c3 is off and has no instance, though the cluster file wants it always up; "
+    "off after a failed boot": (
+        NodeCase("c3", node(NodeState.OFF, reason="late"), FAILED_BOOT, seen=DOWN),
+        "c3 is off and has no instance; its last start failed: late; "
         "Slurm shows IDLE+POWERED_DOWN.",
         "Slurm starts it when a job needs it.",
-        "`tide resume c3` or `tide deploy` starts it",
+        f"{LOG}`tide resume c3` starts it by hand",
+    ),
+    "off, though always up": (
+        NodeCase("c3", OFF, seen=DOWN, always_up=True, timing=Timing(reconcile=30)),
+        "c3 is off and has no instance, though the cluster file wants it always up; "
+        "Slurm shows IDLE+POWERED_DOWN.",
+        "Springtide starts it by itself within 30 s (timing.reconcile).",
+        "`tide resume c3` starts it at once",
+    ),
+    "off, though always up, in maintenance": (
+        NodeCase(
+            "c3", OFF, seen=DOWN, always_up=True, rest=MAINTAINED, timing=Timing(reconcile=30)
+        ),
+        "c3 is off and has no instance, though the cluster file wants it always up; "
+        "Slurm shows IDLE+POWERED_DOWN.",
+        f"{RESTS} Springtide starts it by itself within 30 s (timing.reconcile).",
+        "`tide resume c3` starts it at once",
+    ),
+    "put down by a person": (
+        NodeCase("c3", READY, seen=seen(Power.UP, "DOWN", owner="root", reason="kernel panic")),
+        "c3 is out of service: root put it down; Slurm shows DOWN+CLOUD.",
+        "nothing: root put it down (kernel panic); `tide undrain c3` ends that.",
+        UNDRAIN,
+    ),
+    "off and put down by a person": (
+        NodeCase("c3", OFF, seen=seen(Power.DOWN, "DOWN", owner="root", reason="kernel panic")),
+        "c3 is off, and root put it down; Slurm shows DOWN+POWERED_DOWN.",
+        "nothing: root put it down (kernel panic); `tide undrain c3` ends that.",
+        UNDRAIN,
+    ),
+    "set to FAIL": (
+        NodeCase(
+            "c3", READY, seen=seen(Power.UP, flags=frozenset({"CLOUD", "FAIL"}), reason="bad fan")
+        ),
+        "c3 is up but takes no new jobs: somebody set it to FAIL in Slurm (bad fan); "
+        "Slurm shows IDLE+CLOUD+FAIL.",
+        "nothing by itself: whoever set it so ends it.",
+        "`scontrol update nodename=c3 state=resume` gives it back to service",
     ),
     "off and drained by a person": (
         NodeCase("c3", OFF, seen=seen(Power.DOWN, **BY_ALICE), held=HELD),
@@ -102,6 +168,33 @@ NODES: dict[str, tuple[NodeCase, str, str, str]] = {
         "c3 is off, and no node of group big is started now; Slurm shows IDLE+POWERED_DOWN.",
         "group big is held until 12:34:00 UTC: no capacity for large in zone-a; "
         "then one node is tried.",
+        "when the cause is gone, `tide holds --lift big` has it tried at once",
+    ),
+    "off and held after a failed boot, by its place": (
+        NodeCase(
+            "c3",
+            node(NodeState.OFF, reason="late"),
+            FAILED_BOOT,
+            seen=DOWN,
+            held=replace(HELD, key="place:a/large/@aws"),
+        ),
+        "c3 is off, and no node of group big is started now; its last start failed: late; "
+        "Slurm shows IDLE+POWERED_DOWN.",
+        "group big is held until 12:34:00 UTC: no capacity for large in zone-a; "
+        "then one node is tried.",
+        f"{LOG}when the cause is gone, `tide holds --lift place:a/large/@aws` has it tried at once",
+    ),
+    "off while another of its group is tried": (
+        NodeCase("c3", OFF, seen=DOWN, held=replace(HELD, until=NOON - 1)),
+        "c3 is off, and no node of group big is started now; Slurm shows IDLE+POWERED_DOWN.",
+        "group big was held: no capacity for large in zone-a; now one node is tried, and the "
+        "others wait for it.",
+        "when the cause is gone, `tide holds --lift big` has it tried at once",
+    ),
+    "off and held for good": (
+        NodeCase("c3", OFF, seen=DOWN, held=replace(HELD, until=NOON + 315_360_000)),
+        "c3 is off, and no node of group big is started now; Slurm shows IDLE+POWERED_DOWN.",
+        "group big is held until somebody lifts that: no capacity for large in zone-a.",
         "when the cause is gone, `tide holds --lift big` has it tried at once",
     ),
     "off and wanted": (
@@ -123,12 +216,12 @@ NODES: dict[str, tuple[NodeCase, str, str, str]] = {
             OFF,
             seen=DOWN,
             instances=[instance(InstanceState.RUNNING)],
-            due=Due("it is off, but has an instance", "suspend", NOON + 40),
+            due=due("orphan", NOON + 40),
         ),
         "c3 is off, but its provider lists an instance (i-1, running); "
         "Slurm shows IDLE+POWERED_DOWN.",
-        "at 12:00:40 UTC (in 40 s) Springtide deletes its instance, because it is off, "
-        "but has an instance.",
+        "at 12:00:40 UTC (in 40 s) Springtide removes it and gives its jobs back to the queue, "
+        "because it is off, but has an instance.",
         "`tide resume c3` starts it by hand",
     ),
     "due, but the reconciler rests": (
@@ -136,21 +229,43 @@ NODES: dict[str, tuple[NodeCase, str, str, str]] = {
             "c3",
             OFF,
             seen=DOWN,
-            due=Due("it is off, but has an instance", "suspend", NOON - 1),
-            rests="maintenance since 11:00:00 UTC by bob (new switch)",
+            due=due("let go", NOON - 1),
+            rest=MAINTAINED,
         ),
         "c3 is off and has no instance; Slurm shows IDLE+POWERED_DOWN.",
-        "nothing for now: the reconciler rests, maintenance since 11:00:00 UTC by bob (new "
-        "switch); after that at any moment Springtide deletes its instance, because it is off, "
-        "but has an instance.",
+        f"{RESTS} at any moment Springtide deletes its instance, because the batch system has "
+        "powered it down, but its instance is still there.",
         "`tide resume c3` starts it by hand",
     ),
     "the batch system is away": (
-        NodeCase("c3", READY, silent="no answer"),
+        NodeCase("c3", READY, silent="no answer", outage=troubles.outage("", None, 30)),
         "c3 is in service, since 11:59:30 UTC (30 s ago); Slurm does not answer, so this is our "
         "record alone.",
-        "Slurm gives it up when it has been idle for 10 min (timing.idle).",
-        "",
+        "jobs that run go on; none starts until slurmctld answers; then Slurm gives it up when it "
+        "has been idle for 10 min (timing.idle).",
+        "`tide check` finds out what does not run",
+    ),
+    "slurmctld does not run": (
+        NodeCase("c3", OFF, silent="no answer", outage=troubles.outage(NO_CTLD, None, 30)),
+        "c3 is off and has no instance; slurmctld does not run, so this is our record alone.",
+        "Springtide starts it again by itself, within 30 s (timing.reconcile), after tries in vain "
+        "more seldom; jobs that run go on; then Slurm starts it when a job needs it.",
+        "if it does not come back, `tide deploy` tells why",
+    ),
+    "slurmctld does not run, its instance died, in maintenance": (
+        NodeCase(
+            "c3",
+            READY,
+            silent="no answer",
+            instances=[instance(InstanceState.BROKEN)],
+            rest=MAINTAINED,
+            outage=troubles.outage(NO_CTLD, MAINTAINED, 30),
+        ),
+        "c3 should be in service, but its instance is broken; slurmctld does not run, so this is "
+        "our record alone.",
+        "nothing by itself: maintenance since 11:00:00 UTC by bob (new switch); jobs that run go "
+        "on, none starts; then Springtide repairs it.",
+        "`tide deploy` starts it; or `tide maintenance off`",
     ),
     "the cluster is stopped": (
         NodeCase("c3", OFF, closed="the cluster is stopped; run `tide start`"),
@@ -260,6 +375,58 @@ NODES: dict[str, tuple[NodeCase, str, str, str]] = {
         "nothing: it is one of the nodes that are always up.",
         "",
     ),
+    "in service with another image, to be replaced at night": (
+        NodeCase(
+            "c3",
+            READY,
+            seen=UP,
+            always_up=True,
+            drift=troubles.drifted("image a instead of b", "c3", ["22:00-23:00"], False),
+        ),
+        "c3 is in service and idle, since 11:59:30 UTC (30 s ago), with image a instead of b; "
+        "Slurm shows IDLE+CLOUD.",
+        "Springtide replaces it in the hours for that: 22:00-23:00 (drift.hours, this machine's "
+        "clock).",
+        "`tide rebuild c3` mends it by hand",
+    ),
+    "in service with another image, and in maintenance": (
+        NodeCase(
+            "c3",
+            READY,
+            seen=UP,
+            rest=MAINTAINED,
+            drift=troubles.drifted("image a instead of b", "c3", [], False),
+        ),
+        "c3 is in service and idle, since 11:59:30 UTC (30 s ago), with image a instead of b; "
+        "Slurm shows IDLE+CLOUD.",
+        f"{RESTS} Springtide replaces it, few nodes at once (drift.at_once).",
+        "`tide rebuild c3` mends it by hand",
+    ),
+    "in service with another image, and replacing was stopped": (
+        NodeCase(
+            "c3",
+            READY,
+            seen=UP,
+            drift=troubles.drifted("image a instead of b", "c3", [], True),
+        ),
+        "c3 is in service and idle, since 11:59:30 UTC (30 s ago), with image a instead of b; "
+        "Slurm shows IDLE+CLOUD.",
+        "it stays so: nothing more is replaced, as a replacement failed with this file; another "
+        "file lets it go on (drift.replace).",
+        "`tide operations` shows what failed; then mend the file and `tide apply`",
+    ),
+    "in service with another configuration, and people update": (
+        NodeCase(
+            "c3",
+            READY,
+            seen=UP,
+            drift=troubles.drifted("another configuration", "c3", None, False),
+        ),
+        "c3 is in service and idle, since 11:59:30 UTC (30 s ago), with another configuration; "
+        "Slurm shows IDLE+CLOUD.",
+        "Slurm gives it up when it has been idle for 10 min (timing.idle).",
+        "`tide update c3` mends it by hand",
+    ),
     "busy": (
         NodeCase("c3", READY, seen=seen(Power.UP, "MIXED", busy=True), jobs=[JOB]),
         "c3 is in service and has job 17, since 11:59:30 UTC (30 s ago); Slurm shows MIXED+CLOUD.",
@@ -278,7 +445,7 @@ NODES: dict[str, tuple[NodeCase, str, str, str]] = {
             "c3",
             READY,
             seen=seen(Power.UP, drained=True, owner="slurm", reason="Low RealMemory"),
-            due=Due("Slurm drained it for a fault", "repair", NOON + 60),
+            due=due("unfit", NOON + 60),
         ),
         "c3 is up but takes no new jobs: Slurm itself drained it: Low RealMemory; "
         "Slurm shows IDLE+CLOUD.",
@@ -299,21 +466,79 @@ NODES: dict[str, tuple[NodeCase, str, str, str]] = {
         "its instance is deleted, and then it is off.",
         "",
     ),
-    "silent": (
+    "given up by Slurm": (
         NodeCase(
-            "c3", READY, seen=seen(Power.UP, "DOWN", registered=False, reason="Not responding")
+            "c3",
+            READY,
+            seen=seen(Power.UP, "DOWN", registered=False, reason="Not responding"),
+            due=due("vanished", NOON + 60),
         ),
-        "c3 should be in service, but it has no instance, and Slurm does not hear from it: "
+        "c3 should be in service, but its provider lists no instance, and Slurm has given it up: "
         "Not responding; Slurm shows DOWN+CLOUD.",
-        "Springtide repairs it when this has lasted for 60 s (timing.grace).",
-        "`tide kill c3` gives its jobs back and removes it at once",
+        "at 12:01:00 UTC (in 60 s) Springtide removes it and gives its jobs back to the queue, "
+        "because its instance is gone.",
+        KILL,
+    ),
+    "its slurmd hangs": (
+        NodeCase("c3", READY, **HUNG, due=due("silent", NOON + 570)),
+        "c3 should be in service, but Slurm does not hear from it, though its instance runs; "
+        "Slurm shows IDLE+CLOUD.",
+        f"{SILENCE}; it needs a person if it lasts until 12:09:30 UTC (timing.start).",
+        KILL,
+    ),
+    "its slurmd hangs for long": (
+        NodeCase("c3", READY, **HUNG, due=due("silent", NOON - 1), rest=MAINTAINED),
+        "c3 should be in service, but Slurm does not hear from it, though its instance runs; "
+        "Slurm shows IDLE+CLOUD.",
+        f"{SILENCE}; it needs a person.",
+        KILL,
+    ),
+    "its provider does not answer": (
+        NodeCase("c3", READY, seen=seen(Power.UP, registered=False), unlisted=True),
+        "c3 should be in service, but its provider does not answer, and Slurm does not hear from "
+        "it; Slurm shows IDLE+CLOUD.",
+        "Springtide looks again within seconds.",
+        KILL,
+    ),
+    "busy, and not in its provider's list": (
+        NodeCase("c3", READY, seen=UP, due=due("unlisted", NOON + 570)),
+        "c3 is in service and idle, since 11:59:30 UTC (30 s ago); Slurm shows IDLE+CLOUD.",
+        "nothing for now, though it has jobs and is heard from, but its provider does not list "
+        "it; it needs a person if it lasts until 12:09:30 UTC (timing.start).",
+        "",
+    ),
+    "busy, and not in its provider's list for long": (
+        NodeCase("c3", READY, seen=UP, due=due("unlisted", NOON)),
+        "c3 is in service and idle, since 11:59:30 UTC (30 s ago); Slurm shows IDLE+CLOUD.",
+        "nothing by itself: it needs a person, because it has jobs and is heard from, but its "
+        "provider does not list it.",
+        "",
     ),
     "dead": (
-        NodeCase("c3", READY, seen=UP, instances=[instance(InstanceState.BROKEN)]),
+        NodeCase("c3", READY, **DEAD, due=due("died", NOON + 60)),
         "c3 should be in service, but its instance is broken, and Slurm has not missed it yet; "
         "Slurm shows IDLE+CLOUD.",
-        "Springtide repairs it when this has lasted for 60 s (timing.grace).",
-        "`tide kill c3` gives its jobs back and removes it at once",
+        "at 12:01:00 UTC (in 60 s) Springtide removes it and gives its jobs back to the queue, "
+        "because its instance died.",
+        KILL,
+    ),
+    "dead, among too many at once": (
+        NodeCase("c3", READY, **DEAD, due=due("died", NOON), rest=troubles.FEW),
+        "c3 should be in service, but its instance is broken, and Slurm has not missed it yet; "
+        "Slurm shows IDLE+CLOUD.",
+        "nothing for now: Springtide gives up only few nodes that run at once; after that at any "
+        "moment Springtide removes it and gives its jobs back to the queue, because its instance "
+        "died.",
+        KILL,
+    ),
+    "missing in a list that nobody believes": (
+        NodeCase(
+            "c3", READY, seen=UP, due=due("vanished", NOON), rest=troubles.disbelieved(["c3", "c4"])
+        ),
+        "c3 is in service and idle, since 11:59:30 UTC (30 s ago); Slurm shows IDLE+CLOUD.",
+        "nothing for now: their provider lists no instance of c[3-4] that runs, but Slurm hears "
+        "from them; so many at once are not believed, and nothing is removed; it needs a person.",
+        "look whether the provider is well; what is really gone, `tide kill c[3-4]` removes",
     ),
 }
 
@@ -328,14 +553,14 @@ def test_a_node_tells_how_it_stands_what_comes_next_and_what_to_do(case: str) ->
 
 
 def test_every_repair_has_words() -> None:
-    assert {repair.value for repair in Repair} == set(REPAIRS)
+    assert set(Repair) == set(REPAIRS)
 
 
 def test_what_a_person_has_to_look_at_is_told_without_a_time() -> None:
-    due = Due("the batch system does not know it; `tide deploy` tells it", "tell people", NOON)
-    story = node_story(NOON, NodeCase("c3", OFF, due=due, rests="maintenance"))
+    case = NodeCase("c3", OFF, due=due("unknown name", NOON), rest=MAINTAINED)
+    story = node_story(NOON, case)
     assert story.next == (
-        "nothing by itself: a person has to look, because the batch system does not know it; "
+        "nothing by itself: it needs a person, because the batch system does not know it; "
         "`tide deploy` tells it."
     )
     assert story.now == "c3 is off and has no instance; Slurm does not know it."
@@ -394,9 +619,44 @@ def test_a_start_that_failed_says_why_and_what_was_done() -> None:
     ]
     assert past(events) == [
         f"could not start: {FULL}",
-        "given back to Slurm: no job waits for it any longer",
+        "given back to Slurm, and its jobs to the queue",
         "what was left of it removed",
     ]
+
+
+def test_a_repair_tells_its_cause_and_what_became_of_the_jobs() -> None:
+    events = [Event(NOON - 9, "instance deleting", "c3", 6), Event(NOON, "instance gone", "c3", 6)]
+    case = NodeCase("c3", OFF, events, {6: REPAIRED}, seen=DOWN)
+    told = "broke; removed, and its jobs put back into the queue, by operation 6 (repair by "
+    (line,) = [text for _, text in node_story(NOON, case).past]
+    assert line == f"{told}Springtide itself), because its instance died"
+    orphan = replace(REPAIRED, reason="c3: it is off, but has an instance")
+    case = replace(case, operations={6: orphan})
+    (line,) = [text for _, text in node_story(NOON, case).past]
+    assert line == (
+        "instance removed by operation 6 (repair by Springtide itself), because it is off, but has "
+        "an instance"
+    )
+
+
+def test_a_job_that_runs_again_tells_which_node_it_lost_and_why() -> None:
+    """Two nodes with two causes are two lines, and nodes of other jobs are not its own."""
+    removed = ("instance deleting", "instance gone")
+    events = [Event(NOON, what, name, 6) for name in ("c2", "c3", "c4") for what in removed]
+    lost = replace(
+        REPAIRED,
+        nodes=("c2", "c3", "c4"),
+        reason="c[2-3]: its instance died; c4: its instance is gone",
+    )
+    case = JobCase("17", JOB, [READY], operations=[operation(), lost], events=events)
+    assert [text.partition(":")[0] for _, text in job_story(NOON, case).past] == ["c[2-3]", "c4"]
+
+
+def test_what_springtide_starts_by_itself_says_what_for() -> None:
+    mine = operation(asked_by="reconcile", reason="to be always up")
+    case = NodeCase("c3", OFF, [event("node requested", 4)], {5: mine}, seen=DOWN)
+    (line,) = [text for _, text in node_story(NOON, case).past]
+    assert line == "start ordered by operation 5 (resume by Springtide itself) to be always up"
 
 
 def test_a_start_that_was_given_up_shows_how_far_it_came() -> None:
@@ -473,7 +733,11 @@ NEIGHBOUR = replace(READY, name="c4")
 FELL = operation(
     state=OperationState.PARTLY, nodes=("c3", "c4"), fallen={"c3": FULL}, ended_at=NOON
 )
+REPAIRED = operation(
+    Kind.REPAIR, id=6, asked_by="reconcile", reason="x: other; c[2-3]: its instance died"
+)
 LATE = "nodes that are not by 12:09:20 UTC (timing.start) are removed, and it waits again."
+LIFT = "when the cause is gone, `tide holds --lift big` has one node tried at once"
 BEGIN = "Slurm starts it when that time has come; after a requeue within two minutes."
 NOW = "`scontrol update jobid=17 starttime=now` starts it at once"
 
@@ -520,7 +784,28 @@ JOBS: dict[str, tuple[JobCase, str, str, str]] = {
         "job 17 waits: the nodes that it needs are in use, or not there yet (Slurm: Resources).",
         "group big is held until 12:34:00 UTC: no capacity for large in zone-a; "
         "then one node is tried.",
-        "",
+        LIFT,
+    ),
+    "its nodes did not boot, and its group is held": (
+        JobCase(
+            "17",
+            pending("BeginTime"),
+            [OFF],
+            operations=[FELL],
+            events=FAILED_BOOT,
+            held={"big": HELD},
+            groups=["big"],
+        ),
+        "c3 could not start, so the job waits again: late (Slurm: BeginTime).",
+        "group big is held until 12:34:00 UTC: no capacity for large in zone-a; "
+        "then one node is tried.",
+        f"`tide log c3` shows what c3 said while it booted; {LIFT}",
+    ),
+    "its node did not boot": (
+        JobCase("17", pending("BeginTime"), [OFF], operations=[FELL], events=FAILED_BOOT),
+        "c3 could not start, so the job waits again: late (Slurm: BeginTime).",
+        BEGIN,
+        "`tide log c3` shows what c3 said while it booted",
     ),
     "one of its groups is held": (
         JobCase("17", pending("Resources"), held={"big": HELD}, groups=["big", "small"]),
@@ -552,12 +837,7 @@ JOBS: dict[str, tuple[JobCase, str, str, str]] = {
             "17",
             pending("BeginTime"),
             [OFF],
-            operations=[
-                operation(state=OperationState.DONE),
-                operation(
-                    Kind.REPAIR, asked_by="reconcile", reason="x: other; c[2-3]: its instance died"
-                ),
-            ],
+            operations=[operation(state=OperationState.DONE), REPAIRED],
         ),
         "c3 broke, so the job goes back to the queue: its instance died (Slurm: BeginTime).",
         BEGIN,
@@ -610,6 +890,39 @@ JOBS: dict[str, tuple[JobCase, str, str, str]] = {
         "nothing by Springtide: its nodes stay until it has ended.",
         "",
     ),
+    "running on a node that died": (
+        JobCase("17", JOB, [READY], dues={"c3": due("died", NOON + 6)}),
+        "job 17 runs on c3, but c3 is not well: its instance died.",
+        "c3: at 12:00:06 UTC (in 6 s) Springtide removes it and gives its jobs back to the queue, "
+        "because its instance died.",
+        "`tide why c3` tells more",
+    ),
+    "running on a node that died, in maintenance": (
+        JobCase("17", JOB, [READY], dues={"c3": due("died", NOON)}, rests={"c3": MAINTAINED}),
+        "job 17 runs on c3, but c3 is not well: its instance died.",
+        f"c3: {RESTS} at any moment Springtide removes it and gives its jobs back to the queue, "
+        "because its instance died.",
+        "`tide why c3` tells more",
+    ),
+    "all nodes are there, but one does not answer": (
+        JobCase("17", CONFIGURING, [READY, NEIGHBOUR], dues={"c4": due("silent", NOON)}),
+        "job 17 has its nodes (c[3-4]), but c4 is not well: its instance runs, but the batch "
+        "system does not hear from it.",
+        f"c4: {SILENCE}; it needs a person.",
+        "`tide why c4` tells more",
+    ),
+    "running on a node that only has an instance too many": (
+        JobCase("17", JOB, [READY], dues={"c3": due("twins", NOON)}),
+        "job 17 runs on c3.",
+        "nothing by Springtide: its nodes stay until it has ended.",
+        "",
+    ),
+    "running on a node that is repaired": (
+        JobCase("17", JOB, [node(NodeState.DELETING)], operations=[REPAIRED]),
+        "job 17 runs on c3, but c3 is going: its instance died.",
+        "Slurm puts it back into the queue when it misses the node.",
+        "`tide why c3` tells more",
+    ),
     "running on a node that goes": (
         JobCase("17", JOB, [node(NodeState.DELETING)]),
         "job 17 runs on c3, but c3 is going.",
@@ -618,8 +931,27 @@ JOBS: dict[str, tuple[JobCase, str, str, str]] = {
     ),
     "ending": (
         JobCase("17", Job("17", "COMPLETING", nodes="c3")),
-        "job 17 has ended; Slurm cleans up after it on c3.",
-        "it is over.",
+        "job 17 has stopped; Slurm cleans up after it on c3.",
+        "then it is over, or in the queue again if it was put back there.",
+        "",
+    ),
+    "put back because its node did not boot": (
+        JobCase(
+            "17",
+            Job("17", "COMPLETING", nodes="c[3-4]"),
+            [OFF, NEIGHBOUR],
+            operations=[FELL],
+            events=FAILED_BOOT,
+        ),
+        "c3 could not start, so the job waits again: late; Slurm still cleans up on c[3-4].",
+        "it is in the queue again when that is done, within seconds as a rule.",
+        "`tide log c3` shows what c3 said while it booted",
+    ),
+    "put back because its node broke": (
+        JobCase("17", Job("17", "COMPLETING", nodes="c3"), [OFF], operations=[REPAIRED]),
+        "c3 broke, so the job goes back to the queue: its instance died; Slurm still cleans up on "
+        "c3.",
+        "it is in the queue again when that is done, within seconds as a rule.",
         "",
     ),
     "suspended": (
@@ -648,11 +980,25 @@ JOBS: dict[str, tuple[JobCase, str, str, str]] = {
         "`squeue -h -j 17_3 -o %A` prints the number; ask with that",
     ),
     "the batch system is away": (
-        JobCase("17", None, silent="no answer", operations=[FELL]),
+        JobCase(
+            "17",
+            None,
+            silent="no answer",
+            outage=troubles.outage("", None, 30),
+            operations=[FELL],
+        ),
         "Slurm does not answer, so how job 17 stands is not known; the last that Springtide did "
         "for it is operation 5 (resume by Slurm for job 17), partly done.",
         "jobs that run go on; none starts until slurmctld answers.",
         "`tide check` finds out what does not run",
+    ),
+    "slurmctld does not run": (
+        JobCase("17", None, silent="no answer", outage=troubles.outage(NO_CTLD, None, 30)),
+        "slurmctld does not run, so how job 17 stands is not known; nothing in our record was "
+        "done for it.",
+        "Springtide starts it again by itself, within 30 s (timing.reconcile), after tries in vain "
+        "more seldom; jobs that run go on.",
+        "if it does not come back, `tide deploy` tells why",
     ),
     "nobody runs": (
         JobCase("17", None, closed="the cluster is stopped; run `tide start`"),
@@ -723,3 +1069,16 @@ def test_a_job_is_not_told_the_same_twice() -> None:
     assert not_yet_told(letters, {}) == letters
     told = {"17": "c3 could not start", "18": "other", "19": "c4 could not start"}
     assert not_yet_told(letters, told) == {"c3 could not start": ["18"]}
+
+
+# --- what keeps repairs --------------------------------------------------------------------------
+
+
+def test_a_brake_tells_a_list_that_is_not_believed_from_too_many_at_once() -> None:
+    missing = (NodeState.READY, Batch.BUSY, Drained.NOBODY, Cloud.NONE)
+    ill = (NodeState.READY, Batch.SERVING, Drained.SLURM, Cloud.RUNNING)
+    rests = troubles.braked({"c3": missing, "c4": ill, "c5": missing})
+    assert rests["c4"] == troubles.FEW
+    assert rests["c3"] == rests["c5"] == troubles.disbelieved(["c3", "c5"])
+    assert not rests["c3"].ends
+    assert troubles.braked({"c4": ill}) == {"c4": troubles.FEW}

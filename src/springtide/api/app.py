@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from springtide import boots, decide, maintenance
-from springtide.api import change, shapes, steering
+from springtide.api import change, shapes, steering, troubles
 from springtide.api.asked import (
     body_of,
     daemon_of,
@@ -107,6 +107,7 @@ async def status(request: Request) -> Response:
             **shapes.status(daemon, running, await _batch(daemon)),
             **shapes.maintaining(await maintenance.read(store)),
             **shapes.held(daemon),
+            "troubles": await troubles.shown(daemon),
             "boots": shapes.boots(daemon, await store.boot_times(boots.LOOKED_AT)),
         }
     )
@@ -121,7 +122,7 @@ async def _batch(daemon: Daemon) -> dict[str, Any]:
             await daemon.parts.batch.jobs()
             return {**about, "version": await daemon.parts.batch.version(), "problem": None}
     except Unavailable as error:
-        return {**about, "version": None, "problem": str(error)}
+        return {**about, "version": None, "problem": await troubles.away(daemon, str(error))}
     except TimeoutError:
         silent = f"no answer within {PATIENCE_S:g} s; look whether slurmctld runs"
         return {**about, "version": None, "problem": silent}

@@ -36,14 +36,15 @@ def maintenance(
     """
     body = parse_wish(wanted, reason)
     daemon = client(Choice(cluster, state))
-    if body is None or dry_run:
-        answer = daemon.get("/maintenance")
-    else:
+    answer = before = daemon.get("/maintenance")
+    if body is not None and not dry_run:
         answer = daemon.post("/maintenance", body)
     if json:
         output.put_json(answer)
     else:
         output.put(f"maintenance {render_maintenance(answer['maintenance'], time.time())}")
+    if body and body["on"] and (found := before["maintenance"]):
+        output.note(f"tide: {render_before(found, time.time())}")
     if dry_run:
         output.note(NO_CHANGE)
 
@@ -57,6 +58,12 @@ def parse_wish(wanted: str | None, reason: str | None) -> Json | None:
     if wanted != "on" and reason is not None:
         raise Complaint("a reason is for `tide maintenance on`", Exit.WRONG)
     return None if wanted is None else {"on": wanted == "on", "reason": reason or ""}
+
+
+def render_before(found: Json, now: float) -> str:
+    """That somebody had begun with it, who may not be done."""
+    since = output.render_age(found["since_at"], now)
+    return f"it was on already, by {found['by']} {since}: {found['reason']}"
 
 
 def render_maintenance(found: Json | None, now: float) -> str:

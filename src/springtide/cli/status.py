@@ -38,6 +38,7 @@ def render_status(answer: Json, now: float) -> str:
         ("state in", answer["state_directory"]),
         ("control", _control(answer)),
         ("batch", _batch(answer["batch"], answer["stopped"])),
+        *_record(answer),
         ("nodes", _nodes(answer["nodes"])),
     ]
     running = [(f"operation {one['id']}", _operation(one, now)) for one in answer["operations"]]
@@ -45,13 +46,14 @@ def render_status(answer: Json, now: float) -> str:
 
 
 def _brakes(answer: Json, now: float) -> list[tuple[str, str]]:
-    """What keeps nodes from being started or repaired, if anything does."""
+    """What keeps nodes from being started or repaired, and what waits for people, if any."""
     pairs = [(f"held {group}", f"{why}; see `tide holds`") for group, why in answer["held"].items()]
     if answer["holds"] and not pairs:
         pairs.append(("holds", f"{answer['holds']}, but no whole group; see `tide holds`"))
     if found := answer["maintenance"]:
         pairs.append(("maintenance", render_maintenance(found, now)))
-    return pairs
+    told = [(what, line) for what, lines in answer["troubles"].items() for line in lines]
+    return [*pairs, *told]
 
 
 def _file(answer: Json) -> str:
@@ -93,6 +95,13 @@ def _batch(batch: Json, stopped: bool) -> str:
     if batch["problem"]:
         return f"{batch['kind']} does not answer: {batch['problem']}"
     return f"{batch['kind']} {batch['version']}"
+
+
+def _record(answer: Json) -> list[tuple[str, str]]:
+    """Only if something is wrong with it."""
+    problem = answer["record"]["problem"]
+    told = f"{problem}; make room in {answer['state_directory']}"
+    return [("record", told)] if problem else []
 
 
 def _nodes(counts: dict[str, int]) -> str:

@@ -4,7 +4,7 @@ Pure. The API gathers what is known into a case and has its story told; whoever 
 something uses the short form, so that all say the same.
 """
 
-from springtide.story.case import Due, Held, JobCase, NodeCase
+from springtide.story.case import Due, Held, JobCase, NodeCase, Rest
 from springtide.story.job import is_for, job_story, nodes_asked
 from springtide.story.node import node_story
 from springtide.story.telling import MOST_TOLD, SHORT, Story, in_short, loss, not_yet_told, setback
@@ -17,6 +17,7 @@ __all__ = [
     "Held",
     "JobCase",
     "NodeCase",
+    "Rest",
     "Story",
     "holder",
     "in_short",

@@ -6,33 +6,26 @@ from dataclasses import dataclass, field
 from springtide.model import Event, Node, NodeState, Operation
 from springtide.ports import ITSELF, OURS, BatchNode, Instance, Job
 from springtide.spec import Timing
+from springtide.story.telling import Told
+from springtide.triage import Rule
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What the reconciler found wrong with a node, and will do about it."""
+    """What is wrong with a node by the table of troubles, and when that is acted upon."""
 
-    why: str
-    """Completes `c3: …`."""
-    repair: str
-    """One of `REPAIRS`, or words that complete `Springtide will …`."""
+    rule: Rule
     at: float | None = None
 
 
-REPAIRS: Mapping[str, str] = {
-    "nothing": "",
-    "tell people": "nothing by itself: a person has to look",
-    "adopt its instance": "Springtide takes it into its record as it is",
-    "record it as failed": "Springtide counts its start as failed and removes what it left",
-    "record it as ready": "Springtide counts it as in service again",
-    "release it": "Springtide tells Slurm that it may be started again",
-    "undrain it": "Springtide ends the drain",
-    "delete its other instances": "Springtide deletes its other instances",
-    "resume": "Springtide starts it",
-    "suspend": "Springtide deletes its instance",
-    "repair": "Springtide removes it and gives its jobs back to the queue",
-}
-"""What the reconciler does, in plain words."""
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Why nothing is repaired that might be."""
+
+    why: str
+    ends: bool = True
+    """Repairs go on by themselves when that is over; if not, a person has to look."""
+    do: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +34,8 @@ class Held:
 
     why: str
     until: float
+    key: str = ""
+    """What to say to have it lifted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +56,16 @@ class NodeCase:
     jobs: Sequence[Job] = ()
     """Those on it."""
     instances: Sequence[Instance] = ()
+    unlisted: bool = False
+    """Its provider did not answer, so that nobody knows what it has."""
     due: Due | None = None
     held: Held | None = None
     """Its group."""
-    rests: str = ""
-    """Why the reconciler does nothing, such as `maintenance since …`."""
+    rest: Rest | None = None
+    outage: Told | None = None
+    """What of the batch system is away, and who brings it back."""
+    drift: Told | None = None
+    """In what it differs from the file, and what becomes of that."""
     closed: str = ""
     """Why nothing is started in the whole cluster, and what to do."""
     always_up: bool = False
@@ -91,6 +91,12 @@ class NodeCase:
             return ""
         return "" if seen.owner in (None, OURS, ITSELF) else str(seen.owner)
 
+    @property
+    def wish(self) -> str:
+        """What that person did."""
+        down = self.seen is not None and self.seen.state == "DOWN"
+        return f"{self.person} {'put it down' if down else 'drained it'}"
+
 
 @dataclass(frozen=True, slots=True)
 class JobCase:
@@ -111,8 +117,14 @@ class JobCase:
     """By group."""
     groups: Sequence[str] = ()
     """Those of its partitions."""
+    dues: Mapping[str, Due] = field(default_factory=dict)
+    """What is wrong with nodes that it has."""
+    rests: Mapping[str, Rest] = field(default_factory=dict)
+    """Why they are not repaired."""
     silent: str = ""
     """Why the batch system did not answer."""
+    outage: Told | None = None
+    """What of it is away, and who brings it back."""
     closed: str = ""
     """Why nothing is started in the whole cluster, and what to do."""
     running_since: float | None = None

@@ -1,16 +1,20 @@
 """Why a job waits, or what became of it. Pure; called by the API."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from springtide.model import STARTING, Kind, NodeState, Operation
-from springtide.nodeset import NodeNameError, expand, fold
+from springtide.nodeset import expand, fold
 from springtide.ports import Job
 from springtide.story.case import JobCase
-from springtide.story.past import told
+from springtide.story.past import is_booted, told
 from springtide.story.queue import WAITS
 from springtide.story.telling import (
     MOST_TOLD,
     Story,
     Told,
     by,
+    causes,
     clock,
     held,
     jobs_of,
@@ -21,6 +25,8 @@ from springtide.story.telling import (
     setback,
     since,
 )
+from springtide.story.troubles import due_words
+from springtide.triage import Repair
 
 LAUNCH_S = 30.0
 """slurmctld may take so long to launch a job whose nodes are there."""
@@ -62,8 +68,7 @@ def _tell(case: JobCase, now: float) -> Told:
         case "RUNNING":
             return _running(case, case.job, now)
         case "COMPLETING":
-            where = f" on {case.job.nodes}" if case.job.nodes else ""
-            return Told(f"job {case.id} has ended; Slurm cleans up after it{where}", "it is over")
+            return _completing(case, case.job)
         case other:
             return Told(
                 f"Slurm shows job {case.id} as {other}",
@@ -81,11 +86,9 @@ def _unseen(case: JobCase) -> Told:
         return Told(f"no job runs: {case.closed}{known}", "jobs that wait stay in the queue")
     if case.silent:
         known = ours or "nothing in our record was done for it"
-        return Told(
-            f"Slurm does not answer, so how job {case.id} stands is not known; {known}",
-            "jobs that run go on; none starts until slurmctld answers",
-            "`tide check` finds out what does not run",
-        )
+        away = case.outage or Told("Slurm does not answer")
+        stands = f"{away.now}, so how job {case.id} stands is not known; {known}"
+        return Told(stands, away.next, away.do)
     if "_" in case.id:
         return Told(
             f"Springtide knows the tasks of arrays by numbers of their own, not as {case.id}",
@@ -97,6 +100,21 @@ def _unseen(case: JobCase) -> Told:
         + (ours or "no node was started for it: it is over, or never was"),
         "nothing",
         f"`sacct -j {case.id}` knows more, if an account of jobs is kept",
+    )
+
+
+def _completing(case: JobCase, job: Job) -> Told:
+    """It has ended, or lost a node and goes back to the queue: Slurm shows both alike."""
+    where = f" on {job.nodes}" if job.nodes else ""
+    if lost := _setback(case, replace(job, reason="")):
+        return Told(
+            f"{lost}; Slurm still cleans up{where}",
+            "it is in the queue again when that is done, within seconds as a rule",
+            _boot_log(case),
+        )
+    return Told(
+        f"job {case.id} has stopped; Slurm cleans up after it{where}",
+        "then it is over, or in the queue again if it was put back there",
     )
 
 
@@ -113,9 +131,20 @@ def _pending(case: JobCase, job: Job, now: float) -> Told:
     holds = [held(group, hold.why, hold.until, now) for group, hold in ours.items()]
     free = [group for group in case.groups if group not in ours]
     if not holds:
-        return Told(stands, wait.next, wait.do)
-    elsewhere = f"; Slurm may start it on {', '.join(free)}" if free else ""
-    return Told(stands, "; ".join(holds) + elsewhere, wait.do)
+        return Told(stands, wait.next, _boot_log(case) or wait.do)
+    if free:
+        elsewhere = f"; Slurm may start it on {', '.join(free)}"
+        return Told(stands, "; ".join(holds) + elsewhere, _boot_log(case) or wait.do)
+    keys = [hold.key or group for group, hold in ours.items()]
+    lift = f"when the cause is gone, `tide holds --lift {keys[0]}` has one node tried at once"
+    return Told(stands, "; ".join(holds), "; ".join(filter(None, (_boot_log(case), lift))))
+
+
+def _boot_log(case: JobCase) -> str:
+    """Where the cause of a failed boot may be found; of a node that broke there is none."""
+    fallen = {} if _broken(case) else _fallen(case)
+    name = next((name for name in fallen if is_booted(case.events, name)), None)
+    return f"`tide log {name}` shows what {name} said while it booted" if name else ""
 
 
 def _in_plain_words(job: Job) -> Told:
@@ -150,16 +179,8 @@ def _broken(case: JobCase) -> dict[str, str]:
     last, ours = case.last, {node.name for node in case.nodes}
     if last is None or last.kind is not Kind.REPAIR:
         return {}
-    parts = [part.partition(": ") for part in last.reason.split("; ")]
-    reasons = {name: why for nodes, _, why in parts if why for name in _names(nodes)}
+    reasons = causes(last)
     return {name: why for name, why in reasons.items() if name in ours and name in last.standing}
-
-
-def _names(nodes: str) -> list[str]:
-    try:
-        return expand(nodes)
-    except NodeNameError:
-        return []
 
 
 def _fallen(case: JobCase) -> dict[str, str]:
@@ -181,6 +202,8 @@ def _fallen(case: JobCase) -> dict[str, str]:
 
 def _configuring(case: JobCase, job: Job, now: float) -> Told:
     missing = [node.name for node in case.nodes if node.state is not NodeState.READY]
+    if not missing and (ill := _ill(case)):
+        return _endangered(case, f"job {case.id} has its nodes ({job.nodes})", ill, now)
     if not missing:
         return Told(
             f"job {case.id} has its nodes ({job.nodes}), and all are in service",
@@ -223,12 +246,34 @@ def _running(case: JobCase, job: Job, now: float) -> Told:
     at = f" {since(case.running_since, now)}" if case.running_since else ""
     gone = [n.name for n in case.nodes if n.state in (NodeState.FAILED, NodeState.DELETING)]
     if gone:
+        why = _broken(case).get(gone[0], "")
         return Told(
-            f"job {case.id} runs on {job.nodes}{at}, but {fold(gone)} is going",
+            f"job {case.id} runs on {job.nodes}{at}, but {fold(gone)} is going{why and f': {why}'}",
             "Slurm puts it back into the queue when it misses the node",
             f"`tide why {gone[0]}` tells more",
         )
+    if ill := _ill(case):
+        return _endangered(case, f"job {case.id} runs on {job.nodes}{at}", ill, now)
     return Told(
         f"job {case.id} runs on {job.nodes}{at}",
         "nothing by Springtide: its nodes stay until it has ended",
+    )
+
+
+_PARTING = (Repair.REPAIR, Repair.SUSPEND, Repair.REPORT)
+
+
+def _ill(case: JobCase) -> list[str]:
+    """Nodes of it with a trouble that may end it; those with the same as the first."""
+    found = [name for name, due in case.dues.items() if due.rule.repair in _PARTING]
+    return [name for name in found if case.dues[name].rule is case.dues[found[0]].rule]
+
+
+def _endangered(case: JobCase, stands: str, ill: Sequence[str], now: float) -> Told:
+    """What is told of its node is told of it."""
+    due, rest = case.dues[ill[0]], case.rests.get(ill[0])
+    return Told(
+        f"{stands}, but {fold(ill)} is not well: {due.rule.why}",
+        f"{ill[0]}: {due_words(due, rest, now)}",
+        f"`tide why {ill[0]}` tells more",
     )

@@ -8,11 +8,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from springtide.model import STARTS_NODES, Event, Operation
+from springtide.model import STARTS_NODES, Event, Kind, NodeState, Operation
 from springtide.nodeset import fold
-from springtide.story.telling import lasting, named, orderer
+from springtide.story.telling import ITSELF, causes, lasting, named, orderer
+from springtide.triage import RULES, Repair
 
 STARTED, REMOVED, REMAINS = "node started", "instance removed", "remains removed"
+BROKE = "node broke"
 _STEPS_UP = frozenset(
     {
         "node requested",
@@ -28,6 +30,7 @@ _PHRASES: Mapping[str, str] = {
     STARTED: "started by {order}; in service after {took}",
     REMOVED: "instance removed by {order}",
     REMAINS: "what was left of it removed",
+    BROKE: "broke; removed, and its jobs put back into the queue, by {order}",
     "node failed": "could not start: {detail}",
     "node requested": "start ordered by {order}",
     "reboot requested": "reboot ordered by {order}",
@@ -36,7 +39,7 @@ _PHRASES: Mapping[str, str] = {
     "address known": "address known",
     "address told": "booting; Slurm waits for slurmd to report",
     "node registered": "in service: Slurm has heard from slurmd",
-    "node given back": "given back to Slurm: no job waits for it any longer",
+    "node given back": "given back to Slurm, and its jobs to the queue",
     "give back failed": "Slurm could not be told that they do not come: {detail}",
     "resume failed": "Slurm waited no longer: {detail}",
     "instance deleting": "deletion of its instance ordered by {order}",
@@ -87,8 +90,20 @@ def told(
 
     `operations` are those known by their ids.
     """
-    lines = [(alike[0].at, _line(alike, operations, about)) for alike in _folded(chapters(events))]
+    found = _folded(chapters(events), operations)
+    lines = [(alike[0].at, _line(alike, operations, about)) for alike in found]
     return tuple(lines if most is None else lines[-most:])
+
+
+def is_booted(events: Iterable[Event], node: str) -> bool:
+    """Whether the last start of a node that failed came as far as an instance, with words of it."""
+    made = failed = False
+    for event in events:
+        if event.node == node and event.what in ("node requested", "instance created"):
+            made = event.what == "instance created"
+        elif event.node == node and event.what == "node failed":
+            failed = made
+    return failed
 
 
 def chapters(events: Iterable[Event]) -> list[Chapter]:
@@ -137,12 +152,12 @@ def _as_it_is(event: Event) -> Chapter:
     return Chapter(event.at, what, event.node, event.operation, detail)
 
 
-def _folded(found: Iterable[Chapter]) -> list[list[Chapter]]:
+def _folded(found: Iterable[Chapter], operations: Mapping[int, Operation]) -> list[list[Chapter]]:
     """Those of several nodes that say the same."""
     groups: dict[tuple[object, ...], list[Chapter]] = {}
     for one in found:
         # Without an operation only what was done in one go belongs together.
-        apart = one.at if one.operation is None else None
+        apart = one.at if one.operation is None else _cause(operations, one)
         groups.setdefault((one.what, one.operation, one.detail, apart), []).append(one)
     return list(groups.values())
 
@@ -156,12 +171,38 @@ def _line(alike: Sequence[Chapter], operations: Mapping[int, Operation], about: 
 
 def _words(chapter: Chapter, operations: Mapping[int, Operation], took_s: float) -> str:
     known = operations.get(chapter.operation or 0)
-    cleaned = known and known.kind in STARTS_NODES and chapter.what == REMOVED
-    phrase = _PHRASES.get(REMAINS if cleaned else chapter.what)
+    phrase = _PHRASES.get(_kind(known, _cause(operations, chapter), chapter))
     if phrase is None:
         return f"{chapter.what}: {chapter.detail}" if chapter.detail else chapter.what
-    order = _order(known, chapter)
+    order = f"{_order(known, chapter)}{_because(_cause(operations, chapter))}"
     return phrase.format(order=order, detail=chapter.detail, took=lasting(took_s)).rstrip(": ")
+
+
+def _kind(operation: Operation | None, cause: str, chapter: Chapter) -> str:
+    """What the removal of an instance came to."""
+    if operation is None or chapter.what != REMOVED:
+        return chapter.what
+    if operation.kind is Kind.REPAIR and cause in _IN_SERVICE:
+        return BROKE
+    return REMAINS if operation.kind in STARTS_NODES else REMOVED
+
+
+_IN_SERVICE = frozenset(
+    rule.why for rule in RULES if rule.repair is Repair.REPAIR and NodeState.READY in rule.record
+)
+"""What befalls nodes that may have jobs."""
+
+
+def _cause(operations: Mapping[int, Operation], chapter: Chapter) -> str:
+    """Why Springtide did by itself what it did to the node."""
+    known = operations.get(chapter.operation or 0)
+    if known is None or known.asked_by != ITSELF or chapter.node is None:
+        return ""
+    return causes(known).get(chapter.node, "")
+
+
+def _because(cause: str) -> str:
+    return f", because {cause}" if cause and not cause.startswith("to ") else cause and f" {cause}"
 
 
 def _order(operation: Operation | None, chapter: Chapter) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from springtide.model import Operation
-from springtide.nodeset import fold
+from springtide.nodeset import NodeNameError, expand, fold
 
 MOST_TOLD = 15
 """Lines of the past, unless all are wanted."""
@@ -15,9 +15,12 @@ SHORT = 200
 MOST_JOBS = 5
 """Jobs that are named one by one."""
 DAY_S = 86400.0
+FOR_EVER_S = 365 * DAY_S
+ITSELF = "reconcile"
+"""Who orders what nobody asked for."""
 
 _PASSING = re.compile(r" \((?:in )?\d+ (?:s|min|h|days)(?: ago)?\)")
-_NAMES = {"batch": "Slurm", "reconcile": "Springtide itself"}
+_NAMES = {"batch": "Slurm", ITSELF: "Springtide itself"}
 _JOBS = re.compile(r", for jobs ([0-9_+,]+)$")
 
 
@@ -134,4 +137,25 @@ def named(operation: Operation) -> str:
 
 def held(group: str, why: str, until: float, now: float) -> str:
     """That no node of a group is launched for a while."""
+    if until <= now:
+        return f"group {group} was held: {why}; now one node is tried, and the others wait for it"
+    if until - now > FOR_EVER_S:
+        return f"group {group} is held until somebody lifts that: {why}"
     return f"group {group} is held until {clock(until, now)}: {why}; then one node is tried"
+
+
+def causes(operation: Operation) -> dict[str, str]:
+    """Why it has each node: what Springtide orders itself lists that by nodes, or once for all."""
+    parts = [part.partition(": ") for part in operation.reason.split("; ")]
+    listed = [(_names(nodes), why) for nodes, _, why in parts]
+    found = {name: why for names, why in listed if why for name in names}
+    if operation.asked_by == ITSELF and not found.keys() & set(operation.nodes):
+        return dict.fromkeys(operation.nodes, operation.reason)
+    return found
+
+
+def _names(nodes: str) -> list[str]:
+    try:
+        return expand(nodes)
+    except NodeNameError:
+        return []
