@@ -7,18 +7,20 @@ step begins, so a restart goes on at the first unfinished step.
 import asyncio
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from springtide import decide
 from springtide.model import (
+    CHANGES_SITE,
     DRAINS,
     IN_ROUNDS,
     SITE,
     STARTS_NODES,
     Kind,
+    NodeState,
     Operation,
     OperationState,
     Step,
@@ -27,12 +29,19 @@ from springtide.nodeset import fold
 from springtide.ports import CloudError, StoreError, Unavailable
 from springtide.record import whole
 from springtide.steps import STEPS, Fallen, Parts, StepFunction, Work, rescue
+from springtide.steps.inventory import release
+from springtide.steps.rescue import give_back_unstarted
 from springtide.steps.site import SiteError
 from springtide.turns import Turns
 
 RETRY_S = 5.0
 OF_STOPPED = frozenset({Kind.DEPLOY, Kind.STOP, Kind.SUSPEND, Kind.DESTROY})
 """What may be done with a cluster that people stopped."""
+ENDS_OFF = frozenset({Kind.SUSPEND, Kind.REPAIR, Kind.SHRINK})
+"""Operations that need nothing more of a node that is off."""
+PARTED = frozenset({Kind.RESUME, Kind.SUSPEND, Kind.REBUILD, Kind.REPAIR})
+"""Operations of which each node may go its own way; what changes the cluster's size stays whole."""
+Change = Callable[[Operation], Operation]
 
 
 class Refused(Exception):
@@ -62,7 +71,8 @@ class Run:
     operation: Operation
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
-    rescues: list[asyncio.Task[None]] = field(default_factory=list)
+    rescues: dict[asyncio.Task[None], Fallen] = field(default_factory=dict)
+    saving: asyncio.Lock = field(default_factory=asyncio.Lock)
     cancelled_by: str | None = None
 
     @property
@@ -75,6 +85,17 @@ class Run:
         """Whether nodes in service have lost what they had: then there is no way back."""
         drains = self.operation.step is Step.DRAIN
         return self.began and self.operation.kind not in STARTS_NODES and not drains
+
+    @property
+    def fallen(self) -> Fallen:
+        """Nodes that fell out and are still its own; others may have been let go long since."""
+        done = frozenset(self.operation.done)
+        return {name: why for name, why in self.operation.fallen.items() if name not in done}
+
+    @property
+    def in_rescue(self) -> frozenset[str]:
+        running = (names for task, names in self.rescues.items() if not task.done())
+        return frozenset(name for names in running for name in names)
 
 
 class Engine:
@@ -98,7 +119,10 @@ class Engine:
 
     async def start(self) -> None:
         """Go on with what an earlier run of the daemon left unfinished."""
-        for operation in await self._store.operations(unfinished=True):
+        unfinished = await self._store.operations(unfinished=True)
+        for operation in unfinished:
+            await self._store.release(operation.id, operation.done)
+        for operation in unfinished:
             self._begin(operation)
 
     async def stop(self) -> None:
@@ -141,9 +165,9 @@ class Engine:
         return opened
 
     def _parted(self, kind: Kind, nodes: Iterable[str]) -> list[list[str]]:
-        """A busy node must not hold up free ones; what changes the cluster's size stays whole."""
+        """A busy node must not hold up free ones."""
         names = list(nodes)
-        if kind not in (Kind.RESUME, Kind.SUSPEND, Kind.REBUILD, Kind.REPAIR):
+        if kind not in PARTED:
             return [names]
         parts: dict[int | None, list[str]] = defaultdict(list)
         for name in names:
@@ -167,8 +191,10 @@ class Engine:
         id = run.operation.id
         if run.operation.kind not in IN_ROUNDS:
             raise Refused(f"operation {id} has begun to delete; let it end, then resume its nodes")
-        options = {**run.operation.options, "ends_for": by}
-        ending = replace(run.operation, options=options)
+
+        def ending(operation: Operation) -> Operation:
+            return replace(operation, options={**operation.options, "ends_for": by})
+
         await self._save(run, ending, "cancel asked", f"by {by}, after this round")
 
     def shrinking(self, names: Iterable[str]) -> list[int]:
@@ -204,9 +230,12 @@ class Engine:
             await next(iter(self._runs.values())).ended.wait()
 
     def _begin(self, operation: Operation) -> None:
+        self._turns.join(operation.id, operation.claims)
+        self._start(operation)
+
+    def _start(self, operation: Operation) -> None:
         run = Run(operation)
         self._runs[operation.id] = run
-        self._turns.join(operation.id, operation.claims)
         run.task = asyncio.create_task(self._run(run), name=f"operation {operation.id}")
 
     async def _run(self, run: Run) -> None:
@@ -264,32 +293,60 @@ class Engine:
 
     async def _judge(self, run: Run, verdict: Verdict) -> None:
         """With an operation that ends early all its nodes fall, if they were its own."""
-        operation = run.operation
-        lost = operation.left if verdict.reason and run.began else ()
-        judged = replace(
-            operation,
-            verdict=verdict.state,
-            fallen={**operation.fallen, **dict.fromkeys(lost, verdict.reason)},
-            reason=verdict.reason or operation.reason,
-        )
+
+        def judged(operation: Operation) -> Operation:
+            lost = operation.left if verdict.reason and run.began else ()
+            return replace(
+                operation,
+                verdict=verdict.state,
+                fallen={**operation.fallen, **dict.fromkeys(lost, verdict.reason)},
+                reason=verdict.reason or operation.reason,
+            )
+
         if verdict.state is OperationState.DONE:
-            run.operation = judged
+            run.operation = judged(run.operation)
         else:
             await self._save(run, judged, "operation judged", verdict.reason)
 
     async def _clean_up(self, run: Run) -> None:
-        """Wait for what runs beside; then once more for all, since some may have been cut off."""
+        """Wait for what runs beside; then for what is left, since some may have been cut off.
+
+        Those that went through all steps need not wait for it.
+        """
+        if run.fallen:
+            await self._let_go(run, run.operation.left)
         await asyncio.gather(*run.rescues, return_exceptions=True)
         run.rescues.clear()
-        operation = run.operation
-        if not (operation.fallen and run.began and operation.kind in STARTS_NODES | DRAINS):
-            return
         try:
-            await rescue(self._work(run), dict(operation.fallen))
+            if run.began:
+                await self._rescued(run, run.fallen)
+            elif run.operation.kind is Kind.RESUME:
+                await self._give_back(run)
         except StoreError:
             raise
         except Exception:
             self._record.complain("cleaning up broke", traceback.format_exc())
+
+    async def _give_back(self, run: Run) -> None:
+        """It never began: nobody has to wait behind it, but the batch system waits for nodes."""
+        self._turns.let_go(run.operation.id, run.operation.claims)
+        await give_back_unstarted(self._work(run), partial(self._raised, run))
+
+    def _raised(self, but: Run) -> frozenset[str]:
+        """Nodes that another operation brings up, or will, or else gives back itself."""
+        others = [
+            run for run in self._runs.values() if run is not but and not run.operation.verdict
+        ]
+        return frozenset(name for run in others for name in self._raised_by(run))
+
+    def _raised_by(self, run: Run) -> Iterable[str]:
+        """What is ready it has raised: if that is waited for, then since."""
+        kind, names = run.operation.kind, run.operation.left
+        if not run.began:
+            return names if kind is Kind.RESUME else ()
+        raises = kind in STARTS_NODES | IN_ROUNDS
+        found = self._record.of(names) if raises else []
+        return [node.name for node in found if node.state is not NodeState.READY]
 
     async def _take_turn(self, run: Run) -> None:
         operation = run.operation
@@ -322,20 +379,19 @@ class Engine:
         )
 
     async def _take_steps(self, run: Run) -> None:
-        operation = run.operation
         if not run.began:
             now = self._record.now()
-            begun = replace(operation, state=OperationState.RUNNING, started_at=now)
-            await self._save(run, begun, "operation started", _describe(begun))
-        elif operation.fallen:
-            self._rescue(run, dict(operation.fallen))
+            begun = partial(replace, state=OperationState.RUNNING, started_at=now)
+            await self._save(run, begun, "operation started", _describe(run.operation))
+        self._rescue(run, run.fallen)
         while step := run.operation.step:
             work = self._work(run)
             fallen = await self._steps[step](work)
-            before, done = run.operation, run.operation.past(fallen, work.later)
-            await self._save(run, done, "step done", step.value)
+            before = run.operation
+            past = partial(Operation.past, fallen=fallen, later=work.later)
+            await self._save(run, past, "step done", step.value)
             self._rescue(run, fallen)
-            if done.next_step < before.next_step:
+            if run.operation.next_step < before.next_step:
                 await self._between_rounds(run, before)
 
     async def _between_rounds(self, run: Run, before: Operation) -> None:
@@ -344,44 +400,107 @@ class Engine:
             raise Cancelled(f"cancelled by {by}")
         if not set(before.round) - run.operation.fallen.keys():
             raise Stopped("none of a whole batch came back, so no further one was begun")
-        await self._let_go(run)
+        await self._let_go(run, run.operation.done)
         await asyncio.sleep(run.operation.options.get("pause") or 0)
 
-    async def _let_go(self, run: Run) -> None:
-        """Nodes that are done with are for others to take."""
-        await self._store.release(run.operation.id, run.operation.done)
-        self._turns.let_go(run.operation.id, run.operation.done)
+    async def _let_go(self, run: Run, names: Collection[str]) -> None:
+        """Nodes that are done with are for others to take, but while the site is changed."""
+        if names and run.operation.kind not in CHANGES_SITE:
+            await whole(self._freed(run, tuple(names)))
+
+    async def _freed(self, run: Run, names: Sequence[str]) -> None:
+        """On disk first: what others may have by then, a restart must not take for its own."""
+        await self._save(run, partial(_done_with, names=names))
+        await self._store.release(run.operation.id, names)
+        self._turns.let_go(run.operation.id, names)
+        async with self._opening:
+            for other in list(self._runs.values()):
+                if self._is_split(other):
+                    await self._split(other)
+
+    def _is_split(self, run: Run) -> bool:
+        parted = run.operation.kind in PARTED and not run.operation.verdict
+        return parted and self._turns.is_split(run.operation.id)
+
+    async def _split(self, run: Run) -> None:
+        """One that waits begins at once where it is first, as an operation of its own."""
+        id, names = run.operation.id, self._turns.firsts(run.operation.id)
+        (opened,) = await self._store.open([replace(run.operation, id=0, nodes=names, done=())])
+        if self._is_split(run):
+            self._turns.hand_over(id, opened.id, names)
+            self._start(opened)
+            told = f"{fold(names)} goes on as operation {opened.id}"
+            await self._save(run, partial(_done_with, names=names), "operation split", told)
+        else:
+            self._begin(opened)  # the other has its turn by now: this one will find all done
+
+    async def _part(self, run: Run, names: Collection[str]) -> None:
+        """Nodes that are gone before others: each may be started again when it is off.
+
+        What left the cluster file stays until the batch system knows it no more.
+        """
+        operation, shrinks = run.operation, run.operation.kind is Kind.SHRINK
+        if operation.step is not Step.DELETE_INSTANCES or operation.kind not in ENDS_OFF:
+            return
+        gone = frozenset(self._parts.wanted.node_group if shrinks else names).intersection(names)
+        free = [name for name in operation.round if name in gone]
+        if len(free) < len(operation.round):
+            await release(self._work(run).on(free))
+            await self._let_go(run, free)
 
     async def _drop(self, run: Run, fallen: Fallen) -> None:
         """Nodes that fell out in the middle of a step."""
-        operation = run.operation
-        after = replace(operation, fallen={**operation.fallen, **fallen})
+
+        def after(operation: Operation) -> Operation:
+            return replace(operation, fallen={**operation.fallen, **fallen})
+
         await self._save(run, after, "nodes fell out", _kinds(fallen))
         self._rescue(run, fallen)
 
     def _rescue(self, run: Run, fallen: Fallen) -> None:
-        """Clean up after nodes that fell out, beside the steps of those that stand."""
+        """Clean up after nodes that fell out, beside the steps of those that stand.
+
+        Once at a time: when the first is done with a node, it may be another operation's.
+        """
+        ours = run.fallen.keys() - run.in_rescue
+        if rest := {name: why for name, why in fallen.items() if name in ours}:
+            run.rescues[asyncio.create_task(self._rescued(run, rest))] = rest
+
+    async def _rescued(self, run: Run, fallen: Fallen) -> None:
+        """Clean up, and let go of each node as soon as that is done."""
         if fallen and run.operation.kind in STARTS_NODES | DRAINS:
-            work = self._work(run)
-            run.rescues.append(asyncio.create_task(rescue(work, fallen)))
+            await rescue(replace(self._work(run), part=partial(self._let_go, run)), fallen)
+        else:
+            await self._let_go(run, fallen)
 
     async def _end(self, run: Run) -> None:
         operation = run.operation
         assert operation.verdict is not None
         ended = replace(operation, state=operation.verdict, ended_at=self._record.now())
         await self._store.release(ended.id)
-        await self._save(run, ended, "operation ended", _epitaph(ended))
+        await self._save(run, lambda _: ended, "operation ended", _epitaph(ended))
 
-    async def _save(self, run: Run, operation: Operation, what: str, detail: str) -> None:
-        await whole(self._saved(run, operation, what, detail))
+    async def _save(self, run: Run, change: Change, what: str = "", detail: str = "") -> None:
+        """With an event, if it says what happened."""
+        await whole(self._saved(run, change, what, detail))
 
-    async def _saved(self, run: Run, operation: Operation, what: str, detail: str) -> None:
-        await self._record.progress(operation, what, detail)
-        run.operation = operation
+    async def _saved(self, run: Run, change: Change, what: str, detail: str) -> None:
+        """One after the other: steps and rescues change an operation side by side."""
+        async with run.saving:
+            operation = change(run.operation)
+            if what:
+                await self._record.progress(operation, what, detail)
+            else:
+                await self._store.progress(operation)
+            run.operation = operation
 
     def _work(self, run: Run) -> Work:
-        drop = partial(self._drop, run)
-        return Work(self._parts, run.operation, run.operation.round, drop=drop)
+        drop, part = partial(self._drop, run), partial(self._part, run)
+        return Work(self._parts, run.operation, run.operation.round, drop=drop, part=part)
+
+
+def _done_with(operation: Operation, names: Iterable[str]) -> Operation:
+    return replace(operation, done=tuple(dict.fromkeys((*operation.done, *names))))
 
 
 def _outcome(operation: Operation) -> OperationState:

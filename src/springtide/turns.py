@@ -43,7 +43,7 @@ class Turns:
     def let_go(self, operation: int, names: Iterable[str]) -> None:
         """Give up some places of an operation that has its turn, or all."""
         gone = frozenset(names)
-        for name in gone.intersection(self._claims[operation]):
+        for name in (name for name in self._claims[operation] if name in gone):
             queue = self._queues[name]
             first = queue[0] == operation
             queue.remove(operation)
@@ -54,6 +54,26 @@ class Turns:
                 self._call(queue[0])
         kept = (name for name in self._claims[operation] if name not in gone)
         self._claims[operation] = tuple(kept)
+
+    def firsts(self, operation: int) -> tuple[str, ...]:
+        """Where it is first."""
+        return tuple(n for n in self._claims[operation] if self._queues[n][0] == operation)
+
+    def is_split(self, operation: int) -> bool:
+        """Whether it is first at some of its names, and waits for others."""
+        claims = self._claims.get(operation, ())
+        return bool(claims) and 0 < self._behind[operation] < len(claims)
+
+    def hand_over(self, operation: int, to: int, names: Iterable[str]) -> None:
+        """Another one takes its places where it is first, and so has its turn at once."""
+        taken = frozenset(names)
+        for name in taken:
+            self._queues[name][0] = to
+        claims = self._claims[operation]
+        self._claims[to] = tuple(name for name in claims if name in taken)
+        self._claims[operation] = tuple(name for name in claims if name not in taken)
+        self._behind[to], self._turn[to] = 0, asyncio.Event()
+        self._call(to)
 
     def claimed(self) -> frozenset[str]:
         """All names that somebody queues for."""

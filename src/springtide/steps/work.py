@@ -186,6 +186,8 @@ class Work:
     """Filled by a step: nodes that must wait for another round."""
     drop: Callable[[Fallen], Awaitable[None]] | None = None
     """Has nodes that fell out cleaned up after while the step goes on."""
+    part: Callable[[Collection[str]], Awaitable[None]] | None = None
+    """Has nodes let go that may need nothing more, while the work on others goes on."""
 
     @property
     def record(self) -> Record:
@@ -199,6 +201,11 @@ class Work:
         """Nodes fell out, and need not wait for the end of the step."""
         if fallen and self.drop:
             await self.drop(fallen)
+
+    async def part_with(self, names: Collection[str]) -> None:
+        """Nodes are gone, or in order, and need not wait for the others."""
+        if names and self.part:
+            await self.part(names)
 
     def on(self, names: Iterable[str]) -> "Work":
         """The same work on fewer nodes."""
