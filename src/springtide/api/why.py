@@ -12,15 +12,15 @@ from typing import TypeVar
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from springtide import boots, decide, maintenance, repairs, story, triage
-from springtide.api import shapes
+from springtide import boots, decide, holds, repairs, story, triage
+from springtide.api import shapes, troubles
 from springtide.api.asked import daemon_of
 from springtide.daemon import Daemon
-from springtide.holds import held_groups
-from springtide.model import Event, Kind, Node, Operation
+from springtide.holds import Stage
+from springtide.model import Event, Kind, Node, NodeState, Operation
 from springtide.ports import BatchNode, CloudError, Instance, Job, Unavailable
-from springtide.story import Due, Held, JobCase, NodeCase, Story
-from springtide.story.telling import clock
+from springtide.story import Due, Held, JobCase, NodeCase, Rest, Story
+from springtide.story.telling import Told
 from springtide.triage import Owner, Repair
 
 T = TypeVar("T")
@@ -86,11 +86,13 @@ class Asked:
             return ()
         return await self.of(self.daemon.parts.batch.jobs(), ())
 
-    async def instances(self, name: str, group: str) -> list[Instance]:
+    async def instances(self, nodes: Iterable[Node]) -> dict[str, list[Instance]]:
         """From a list that all who ask within a moment share: clouds throttle who asks often."""
-        provider = self.daemon.parts.providers.get(group, self.daemon.parts.home)
-        listed = await self.of(self.daemon.parts.census.instances(provider), ())
-        return [one for one in listed if one.node == name]
+        parts, names = self.daemon.parts, [node.name for node in nodes]
+        found = [parts.providers.get(node.group, parts.home) for node in nodes]
+        providers = {id(provider): provider for provider in found}.values()
+        lists = [await self.of(parts.census.instances(one), ()) for one in providers]
+        return decide.instances_of([one for some in lists for one in some], names)
 
     async def usual_s(self, groups: Iterable[str]) -> float | None:
         """How long nodes of these groups took to start of late, of the slowest group."""
@@ -99,11 +101,22 @@ class Asked:
         known = [one.median_s for one in boots.summarize(times) if one.group in wanted]
         return max(known, default=None)
 
-    async def held(self) -> dict[str, Held]:
-        """Groups of which no node is launched."""
-        record = self.daemon.parts.record
-        found = held_groups(self.daemon.spec, await record.store.holds(), record.now())
-        return {group: Held(why, until) for group, (why, until) in found.items()}
+    def held(self) -> dict[str, Held]:
+        """Groups of which no node is launched, or only one to try."""
+        found = {
+            group: self._hold(group)
+            for group in self.daemon.parts.holding.held_groups(self.daemon.spec)
+        }
+        return {group: hold for group, hold in found.items() if hold}
+
+    def _hold(self, group: str) -> Held | None:
+        parts, now = self.daemon.parts, self.daemon.parts.record.now()
+        found = holds.of_group(self.daemon.spec, group, parts.holding.known, now)
+        shut = [hold for hold in found if holds.stage(hold, now) is not Stage.OPEN]
+        last = max(shut, key=lambda hold: hold.until, default=None)
+        if last is None:
+            return None
+        return Held(holds.summary(last), last.until, last.key.removeprefix("group:"))
 
 
 # --- a node ------------------------------------------------------------------------------------
@@ -115,7 +128,7 @@ async def _node(asked: Asked, name: str, most: int | None) -> Story:
         daemon.spec.require([name])
     case = await _node_case(asked, name, MOST_EVENTS if most is None else 20 * most)
     if case.node is not None:
-        case = replace(case, rests=await _rests(daemon, name), due=_due(asked, case, case.node))
+        case = replace(case, rest=await _rest(daemon, name), due=_due(asked, case, case.node))
     return story.node_story(daemon.parts.record.now(), case, most)
 
 
@@ -126,7 +139,9 @@ async def _node_case(asked: Asked, name: str, most_events: int) -> NodeCase:
     seen = (await asked.nodes(name)).get(name)
     silent = "; ".join(asked.problems)
     jobs = () if silent else await asked.jobs()
-    instances = await asked.instances(name, group) if name in record.nodes else ()
+    outage = await troubles.outage(daemon) if silent else None
+    known, before = record.of([name]), len(asked.problems)
+    instances = (await asked.instances(known))[name] if known else []
     events = await store.events(node=name, limit=most_events)
     unfinished = await store.operations(unfinished=True)
     node = record.nodes.get(name)
@@ -140,7 +155,10 @@ async def _node_case(asked: Asked, name: str, most_events: int) -> NodeCase:
         silent=silent,
         jobs=[job for job in jobs if name in decide.job_nodes(job)],
         instances=instances,
-        held=(await asked.held()).get(group),
+        unlisted=len(asked.problems) > before,
+        held=asked.held().get(group),
+        outage=outage,
+        drift=await _drift(daemon, node, instances),
         closed=asked.closed,
         always_up=name in daemon.parts.wanted.always_up,
         usual_s=await asked.usual_s([group]),
@@ -155,14 +173,23 @@ def _due(asked: Asked, case: NodeCase, node: Node) -> Due | None:
     """
     if case.closed or case.operation or asked.problems:
         return None
-    daemon, view = asked.daemon, triage.view(node, case.seen, case.instances)
+    due = _finding(asked.daemon, node, case.seen, case.instances)
+    if due and case.held and due.rule.repair in (Repair.UNDRAIN, Repair.RELEASE):
+        return None
+    return due
+
+
+def _finding(
+    daemon: Daemon, node: Node, seen: BatchNode | None, instances: Iterable[Instance]
+) -> Due | None:
+    """What is wrong with a node, unless it is for the batch system to act, and not to be told."""
+    view, timing = triage.view(node, seen, instances), daemon.spec.timing
     known, now = daemon.reconciler.findings, daemon.parts.record.now()
-    found = repairs.findings({node.name: view}, known, daemon.spec.timing, now).get(node.name)
-    if found is None or found.rule.owner is Owner.BATCH:
+    found = repairs.findings({node.name: view}, known, timing, now).get(node.name)
+    if found is None:
         return None
-    if case.held and found.rule.repair in (Repair.UNDRAIN, Repair.RELEASE):
-        return None
-    return Due(found.rule.why, found.rule.repair.value, found.due_at)
+    waits = found.rule.owner is Owner.BATCH and found.rule.repair is not Repair.REPORT
+    return None if waits else Due(found.rule, found.due_at)
 
 
 async def _named(daemon: Daemon, events: Iterable[Event]) -> dict[int, Operation]:
@@ -172,13 +199,15 @@ async def _named(daemon: Daemon, events: Iterable[Event]) -> dict[int, Operation
     return {one.id: one for one in found if one is not None}
 
 
-async def _rests(daemon: Daemon, name: str) -> str:
+async def _rest(daemon: Daemon, name: str) -> Rest | None:
     """Why the reconciler does nothing for a node, though it might."""
-    record = daemon.parts.record
-    if found := await maintenance.read(record.store):
-        since = clock(found.since, record.now())
-        return f"maintenance since {since} by {found.by} ({found.reason})"
-    return "as it gives up only few nodes at once" if name in daemon.reconciler.braked else ""
+    return await troubles.resting(daemon) or troubles.brakes(daemon).get(name)
+
+
+async def _drift(daemon: Daemon, node: Node | None, instances: Sequence[Instance]) -> Told | None:
+    if node is None or node.state is not NodeState.READY:
+        return None
+    return (await troubles.drifted(daemon, [node], instances)).get(node.name)
 
 
 # --- a job ---------------------------------------------------------------------------------------
@@ -191,21 +220,42 @@ async def _job(asked: Asked, id: str, most: int | None) -> Story:
     operations = await _operations(daemon, job, id)
     names, shared = _nodes(job, operations, id)
     groups = _groups(daemon, job, names)
+    silent = "; ".join(asked.problems)
+    nodes = record.of(names)
+    dues = await _dues(asked, nodes) if job and job.state in _ON_NODES else {}
     case = JobCase(
         id,
         job,
-        nodes=record.of(names),
+        nodes=nodes,
         shared=shared,
         operations=operations,
         events=await _events(daemon, operations, id, names),
-        held=await asked.held(),
+        held=asked.held(),
         groups=groups,
-        silent="; ".join(asked.problems),
+        dues=dues,
+        rests={name: rest for name in dues if (rest := await _rest(daemon, name))},
+        silent=silent,
+        outage=await troubles.outage(daemon) if silent else None,
         closed=asked.closed,
         usual_s=await asked.usual_s(groups),
         start_s=daemon.spec.timing.start,
     )
     return story.job_story(now, case, most)
+
+
+_ON_NODES = ("RUNNING", "CONFIGURING")
+
+
+async def _dues(asked: Asked, nodes: Sequence[Node]) -> dict[str, Due]:
+    """What is wrong with the nodes of a job, if all answer; not those that an operation has."""
+    claimed = asked.daemon.engine.claimed()
+    ready = [n for n in nodes if n.state is NodeState.READY and n.name not in claimed]
+    instances = await asked.instances(ready)
+    seen = await asked.nodes(*instances)
+    if asked.problems or not instances:
+        return {}
+    found = {n.name: _finding(asked.daemon, n, seen.get(n.name), instances[n.name]) for n in ready}
+    return {name: due for name, due in found.items() if due}
 
 
 async def _operations(daemon: Daemon, job: Job | None, id: str) -> list[Operation]:
@@ -221,12 +271,14 @@ async def _operations(daemon: Daemon, job: Job | None, id: str) -> list[Operatio
 
 
 def _repairs(recent: Iterable[Operation], starts: Sequence[Operation], id: str) -> list[Operation]:
-    """Those of nodes that were started for it last."""
-    if not starts:
-        return []
-    names = frozenset(story.nodes_asked(starts[0], id)[0])
-    later = [one for one in recent if one.kind is Kind.REPAIR and one.id > starts[0].id]
-    return [one for one in later if not names.isdisjoint(one.nodes)]
+    """Those of nodes that had been started for it before."""
+    asked = [(start.id, frozenset(story.nodes_asked(start, id)[0])) for start in starts]
+    return [
+        one
+        for one in recent
+        if one.kind is Kind.REPAIR
+        and any(one.id > start and not names.isdisjoint(one.nodes) for start, names in asked)
+    ]
 
 
 def _nodes(job: Job | None, operations: Sequence[Operation], id: str) -> tuple[Sequence[str], bool]:
@@ -249,10 +301,13 @@ def _groups(daemon: Daemon, job: Job | None, names: Iterable[str]) -> list[str]:
 async def _events(
     daemon: Daemon, operations: Sequence[Operation], id: str, has: Sequence[str]
 ) -> list[Event]:
-    """Of the operations for it, what happened to its nodes."""
+    """Of the operations for it, what happened to its nodes; of others, to those that it had."""
     found = []
+    had = set(has)
     for one in operations:
-        names = frozenset(story.nodes_asked(one, id)[0] if story.is_for(one, id) else has)
+        asked = story.nodes_asked(one, id)[0] if story.is_for(one, id) else had
+        names = frozenset(asked)
+        had |= names
         events = await daemon.parts.record.store.events(operation=one.id, limit=MOST_EVENTS)
         found += [event for event in events if event.node is None or event.node in names]
     return found
