@@ -60,7 +60,7 @@ class Drift:
         drifted = self._news(self._drifted(world, found))
         busy = {name for name, seen in world.seen.items() if seen.busy}
         up = len(record.of(self.parts.spec.managed, NodeState.READY, NodeState.DRAINING))
-        under_way = len(self.engine.at(*AS_ONE))
+        under_way = self.engine.under_way(*AS_ONE)
         chosen = repairs.replaceable(drifted, busy, drift.at_once, up, under_way)
         for kind in AS_ONE:
             await self._submit(kind, {n: drifted[n][1] for n in chosen if drifted[n][0] is kind})

@@ -214,6 +214,11 @@ class Engine:
         found = (run.operation.left for run in runs if run.operation.kind in kinds)
         return frozenset(name for names in found for name in names)
 
+    def under_way(self, *kinds: Kind) -> int:
+        """How many nodes unfinished operations of these kinds took on and have not brought back."""
+        runs = [run.operation for run in self._runs.values() if run.operation.kind in kinds]
+        return sum(len(operation.nodes) - len(operation.done) for operation in runs)
+
     def claimed(self) -> frozenset[str]:
         """All that operations are at or wait for, nodes and the site."""
         return self._turns.claimed()

@@ -517,10 +517,14 @@ async def test_one_node_that_never_boots_does_not_stop_its_group(tmp_path: Path)
 
     world.cloud.on_running.insert(0, die)
     async with world.living(Life()) as daemon:
-        job = world.batch.submit(1, 5)
-        await until(lambda: job.state == "COMPLETED", 3600)
-        assert list(daemon.parts.holding.held_groups(daemon.spec)) == []
-        assert list(daemon.parts.holding.held_back(daemon.spec)) == ["c1"]
+        for _ in range(3):
+            await daemon.engine.submit(Kind.RESUME, ["c1"], asked_by="root")
+            await daemon.engine.idle()
+        holding = daemon.parts.holding
+        assert list(holding.held_groups(daemon.spec)) == []
+        assert list(holding.held_back(daemon.spec)) == ["c1"]
+        await until(lambda: world.batch._nodes["c1"].drained)
+        await completed(world)
 
 
 async def test_nodes_that_are_found_unfit_over_and_over_are_not_made_for_ever(
