@@ -515,7 +515,7 @@ async def test_one_node_that_never_boots_does_not_stop_its_group(tmp_path: Path)
         if one.node == "c1":
             world.cloud.die(one.id)
 
-    world.cloud.on_running.insert(0, die)
+    world.cloud.on_running.append(die)
     async with world.living(Life()) as daemon:
         for _ in range(3):
             await daemon.engine.submit(Kind.RESUME, ["c1"], asked_by="root")
