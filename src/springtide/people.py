@@ -14,7 +14,7 @@ from springtide.engine import Engine, Refused
 from springtide.model import DRAINS, Kind, NodeState, Operation
 from springtide.nodeset import fold
 from springtide.planner import SERVING, Planner
-from springtide.ports import Power, Unavailable
+from springtide.ports import Power, StoreError, Unavailable
 from springtide.spec import Cluster
 from springtide.spec.fingerprint import fingerprint
 from springtide.spec.leaving import Changes, diff
@@ -70,8 +70,8 @@ class People:
         ask = self.parts.batch.power_up if kind is Kind.RESUME else self.parts.batch.power_down
         if how.through_batch:
             await ask(how.through_batch)
-            told = dict.fromkeys(how.through_batch, f"by {by}")
-            await self.parts.record.note(f"{kind} asked of the batch system", nodes=told)
+            what = f"{kind} asked of the batch system"
+            await self._note(what, dict.fromkeys(how.through_batch, f"by {by}"))
         operations: Sequence[Operation] = ()
         if how.direct:
             operations = await self.engine.submit(kind, how.direct, asked_by=by)
@@ -154,7 +154,7 @@ class People:
         """No new jobs for nodes, by a person's wish, beyond the end of an operation's own drain."""
         wanted = self.deployed(names)
         await self.parts.batch.drain(wanted, reason, by)
-        await self.parts.record.note("drain asked", nodes=dict.fromkeys(wanted, f"{by}: {reason}"))
+        await self._note("drain asked", dict.fromkeys(wanted, f"{by}: {reason}"), "drained")
         return Answer(asked=wanted)
 
     async def undrain(self, names: Iterable[str], by: str, force: bool = False) -> Answer:
@@ -172,9 +172,18 @@ class People:
         await self.parts.batch.undrain(wanted, None if force else by)
         for name in wanted:
             self.parts.drains.pop(name, None)
-        await self.parts.record.note("undrain asked", nodes=dict.fromkeys(wanted, f"by {by}"))
+        await self._note("undrain asked", dict.fromkeys(wanted, f"by {by}"), "undrained")
         drained = tuple(name for name in wanted if name in seen and seen[name].drained)
         return Answer(asked=drained, settled=tuple(n for n in wanted if n not in drained))
+
+    async def _note(self, what: str, nodes: Mapping[str, str], done: str = "") -> None:
+        """What was done already; whoever asked hears that it was, though nobody else will."""
+        try:
+            await self.parts.record.note(what, nodes=nodes)
+        except StoreError as error:
+            where = self.parts.spec.state
+            told = f"{fold(nodes)}: {done or what}, as you wanted, but {error}; make room in {where}"
+            raise StoreError(told) from error
 
     async def apply(
         self, wanted: Cluster, by: str, store: Callable[[], None], base: str = ""

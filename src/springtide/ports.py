@@ -321,6 +321,9 @@ class Pruned:
 class Store(Protocol):
     """The record, on disk. Each call is one transaction."""
 
+    problem: str
+    """Why it could not be written last; empty once it was again."""
+
     async def define(self, nodes: Iterable[Node]) -> None:
         """Make sure each node has a record; existing records keep all but their group."""
         ...

@@ -39,6 +39,7 @@ def status(daemon: Daemon, operations: Sequence[Operation], batch: Json) -> Json
         "control": daemon.spec.control,
         "control_address": daemon.parts.site.control_address if daemon.parts.site else None,
         "batch": batch,
+        "record": {"problem": daemon.parts.record.store.problem or None},
         "nodes": {state.value: counts[state] for state in NodeState},
         "operations": [operation_(one) for one in operations],
     }

@@ -89,6 +89,7 @@ class SqliteStore:
         self._db = db
         self._run = run
         self._executor = executor
+        self.problem = ""
 
     async def _do(
         self,
@@ -98,6 +99,7 @@ class SqliteStore:
         return await self._run(lambda: self._transaction(lambda: query(self._db, *arguments)))
 
     def _transaction(self, body: Callable[[], T]) -> T:
+        written = self._db.total_changes
         try:
             self._db.execute("BEGIN IMMEDIATE")
             result = body()
@@ -106,8 +108,11 @@ class SqliteStore:
             with suppress(sqlite3.Error):
                 self._db.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error):
-                raise StoreError(f"the record could not be written: {error}") from error
+                self.problem = f"the record could not be written: {error}"
+                raise StoreError(self.problem) from error
             raise
+        if self._db.total_changes != written:
+            self.problem = ""
         return result
 
     async def define(self, nodes: Iterable[Node]) -> None:
