@@ -742,6 +742,92 @@ async def test_only_its_owner_ends_a_drain(lab: Lab) -> None:
         assert {n.name for n in (await slurm.nodes()).values() if n.drained} == left
 
 
+async def restarted(lab: Lab, slurm: Slurm) -> None:
+    """What happened before is in its files by then."""
+    lab.run("scontrol", "shutdown", "slurmctld")
+
+    async def gone() -> bool:
+        return await slurm.standing() == "slurmctld does not run"
+
+    await until(gone)
+    await slurm.reload(Site(lab.address))
+
+
+async def is_asked_for(lab: Lab, slurm: Slurm, *names: str) -> None:
+    for name in names:
+        await job_in(slurm, lab.submit("-w", name), "CONFIGURING")
+
+
+OFF = frozenset({"CLOUD", "POWERED_DOWN"})
+
+
+async def test_a_drain_that_ends_while_its_node_is_off_leaves_it_fit_for_jobs(lab: Lab) -> None:
+    """With nothing to tell it from others, also after the controller's next start."""
+    slurm = await lab.up("c[1-4]", timing={"stop": "2s"})
+    await slurm.drain(["c1"], "the provider is full")
+    await slurm.drain(["c2"], "bad fan", "alice")
+    lab.run("scontrol", "update", "nodename=c3", "state=down", "reason=bad fan")
+    await slurm.give_back(["c4"], "gone")
+    await seen(slurm, "c4", lambda node: "POWERING_DOWN" in node.flags)
+    await slurm.drain(["c4"], "the provider is full")
+    await slurm.undrain(["c1", "c4"])
+    await slurm.undrain(["c2"], "alice")
+    await slurm.undrain(["c3"], "root")
+    await seen(slurm, "c4", lambda node: node.power is Power.DOWN)
+    nodes = await slurm.nodes()
+    assert {(n.state, n.flags, n.reason) for n in nodes.values()} == {("IDLE", OFF, "")}
+    await restarted(lab, slurm)
+    await is_asked_for(lab, slurm, "c1", "c2", "c3", "c4")
+
+
+async def test_release_cures_what_slurm_waits_to_hear_from_though_it_is_off(lab: Lab) -> None:
+    """As an admin's own undrain leaves it; what somebody has drained is left alone."""
+    slurm = await lab.up("c[1-3]")
+    lab.admin_drains("c[1-2]")
+    lab.run("scontrol", "update", "nodename=c[1-2]", "state=undrain")
+    lab.admin_drains("c2")
+    await restarted(lab, slurm)
+    stuck = (await slurm.nodes())["c1"]
+    assert (stuck.state, stuck.flags) == ("IDLE", OFF | {"NOT_RESPONDING"})
+    job = lab.submit("-w", "c1")
+    await slurm.release(["c1", "c2", "c3"])
+    nodes = await slurm.nodes()
+    assert wish(nodes["c2"]) == (True, "root", "disk")
+    assert (nodes["c3"].state, nodes["c3"].flags) == ("IDLE", OFF)
+    await job_in(slurm, job, "CONFIGURING")
+    called = lab.calls()
+    await slurm.release(["c3"])
+    assert [call for call in called if call.startswith("suspend")] == ["suspend c1"]
+
+
+async def test_what_is_released_while_down_is_not_waited_for(lab: Lab) -> None:
+    slurm = await lab.up("c[1-2]")
+    async with lab.joined(slurm, "c1"):
+        pass
+    await slurm.fail(["c1"], "it died")
+    await slurm.give_back(["c1"], "it died")
+    down = await seen(slurm, "c1", lambda node: "POWERING_DOWN" in node.flags)
+    assert down.state == "DOWN"
+    await slurm.release(["c1"])
+    node = (await slurm.nodes())["c1"]
+    assert (node.state, node.flags, node.reason) == ("IDLE", OFF, "")
+
+
+async def test_only_what_a_person_put_down_is_undrained(lab: Lab) -> None:
+    slurm = await lab.up("c[1-3]")
+    async with lab.joined(slurm, "c1", "c2", "c3"):
+        lab.run("scontrol", "update", "nodename=c[1-2]", "state=down", "reason=kernel panic")
+        await slurm.fail(["c3"], "it did not register")
+        await slurm.undrain(["c1", "c2", "c3"])
+        await slurm.undrain(["c1", "c2", "c3"], "alice")
+        assert {n.state for n in (await slurm.nodes()).values()} == {"DOWN"}
+        await slurm.undrain(["c1"], "root")
+        await seen(slurm, "c1", lambda node: node.registered)
+        await slurm.undrain(["c2", "c3"], None)
+        await seen(slurm, "c2", lambda node: node.registered)
+        assert (await slurm.nodes())["c3"].state == "DOWN"
+
+
 async def test_a_name_that_could_not_be_found_again_drains_nothing(lab: Lab) -> None:
     slurm = await lab.up("c1")
     with pytest.raises(Unavailable, match="is no name of somebody"):

@@ -122,7 +122,19 @@ class SlurmNodes:
         leaving = [node for node in seen if _is_leaving(node)]
         for reason, names in _by_reason(n for n in leaving if _has_lost_drain(n)):
             await self._update(names, "state=drain", f"reason={reason}")
-        await self._resume([n.name for n in leaving if _is_released(n)])
+        await self._let_start([n for n in leaving if _is_released(n)])
+
+    async def _let_start(self, nodes: Collection[BatchNode]) -> None:
+        """What is resumed while it is down counts as not responding, so it is made idle first.
+
+        What counts so while it is off gets no job after slurmctld's next start; only to power
+        down once more ends that.
+        """
+        await self._update([n.name for n in nodes if n.state == "DOWN"], "state=idle")
+        unheard = [node.name for node in nodes if _is_unheard(node)]
+        await self._update(unheard, "state=power_down")
+        begun = await self._once(unheard, lambda n: n.busy or "POWERING_DOWN" in n.flags)
+        await self._resume([n.name for n in (*nodes, *begun) if "POWERING_DOWN" in n.flags])
 
     async def _once(
         self, names: Iterable[str], begun: Callable[[BatchNode], bool]
@@ -166,7 +178,8 @@ class SlurmNodes:
     async def undrain(self, nodes: Iterable[str], by: str | None = OURS) -> None:
         """A reboot that was asked for and has not begun is asked for no more.
 
-        Whose drain a hidden node has does not matter to somebody who ends anybody's.
+        Whose drain a hidden node has does not matter to somebody who ends anybody's. What a
+        person has put down comes back, too.
         """
         looked = await self._look(nodes)
         seen = [n for n in looked if n.drained and by in (None, n.owner)]
@@ -177,8 +190,16 @@ class SlurmNodes:
             again = await self._look(_names(seen))
             seen = [node for node in again if node.drained and by in (None, node.owner)]
         unknown = [n for n in looked if by is None and not n.drained and self._hidden.has(n)]
-        await self._update(_names([*seen, *unknown]), "state=undrain")
+        down = [n for n in looked if _is_put_down(n) and by in (None, n.owner)]
+        await self._return([*seen, *unknown], "undrain")
+        await self._return(down, "resume")
         self._hidden.undrained(seen)
+
+    async def _return(self, nodes: Iterable[BatchNode], state: str) -> None:
+        """What is off is made idle: it could not register, and Slurm would wait for that."""
+        off, there = _split(nodes, _is_off)
+        await self._update(off, "state=idle")
+        await self._update(there, f"state={state}")
 
     # Fresh starts
 
@@ -281,9 +302,23 @@ def _is_booting(node: BatchNode) -> bool:
     return node.power is Power.GOING_UP and node.state == "IDLE"
 
 
+def _is_off(node: BatchNode) -> bool:
+    return node.power in (Power.DOWN, Power.GOING_DOWN) and not node.busy
+
+
+def _is_unheard(node: BatchNode) -> bool:
+    """Whether Slurm waits to hear from it, which it cannot while it is powered down."""
+    return node.power is Power.DOWN and "NOT_RESPONDING" in node.flags
+
+
+def _is_put_down(node: BatchNode) -> bool:
+    """Whether a person has said that it is down."""
+    return node.state == "DOWN" and not node.drained and node.owner not in (None, OURS, SLURM)
+
+
 def _is_leaving(node: BatchNode) -> bool:
     """Whether it powers down; or has done so, and its state says that it must not power up."""
-    stuck = node.state == "DOWN" or _has_lost_drain(node)
+    stuck = node.state == "DOWN" or _has_lost_drain(node) or _is_unheard(node)
     return "POWERING_DOWN" in node.flags or (stuck and "POWERED_DOWN" in node.flags)
 
 
@@ -303,6 +338,16 @@ def _is_asked(node: BatchNode) -> bool:
 
 def _names(nodes: Iterable[BatchNode]) -> list[str]:
     return [node.name for node in nodes]
+
+
+def _split(
+    nodes: Iterable[BatchNode], which: Callable[[BatchNode], bool]
+) -> tuple[list[str], list[str]]:
+    """The names of those that are so, and of the others."""
+    found: dict[bool, list[str]] = {True: [], False: []}
+    for node in nodes:
+        found[which(node)].append(node.name)
+    return found[True], found[False]
 
 
 def _ours(reason: str) -> str:
