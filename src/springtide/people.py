@@ -158,32 +158,32 @@ class People:
         return Answer(asked=wanted)
 
     async def undrain(self, names: Iterable[str], by: str, force: bool = False) -> Answer:
-        """Back to service what this person drained, or with force whoever else did."""
+        """Back to service what this person drained or put down, or with force whoever else."""
         wanted = self.deployed(names)
         seen = await self.parts.batch.nodes(wanted)
         if held := set(wanted) & self.engine.at(*DRAINS):
             raise Refused(f"an operation drains {fold(held)}; see `tide operations`, cancel that")
-        others = service.drained_by_others(seen, by)
+        out = service.withheld(seen)
+        others = service.withheld_by_others(out, by)
         if others and not force:
             raise Refused(
-                "; ".join(f"{fold(names)} drained by {owner}" for owner, names in others.items())
+                "; ".join(f"{fold(names)} {what}" for what, names in others.items())
                 + "; say --force to undrain all the same"
             )
         await self.parts.batch.undrain(wanted, None if force else by)
         for name in wanted:
             self.parts.drains.pop(name, None)
-        await self._note("undrain asked", dict.fromkeys(wanted, f"by {by}"), "undrained")
-        drained = tuple(name for name in wanted if name in seen and seen[name].drained)
-        return Answer(asked=drained, settled=tuple(n for n in wanted if n not in drained))
+        await self._note("undrain asked", dict.fromkeys(out, f"by {by}"), "undrained")
+        settled = tuple(name for name in wanted if name not in out)
+        return Answer(asked=tuple(out), settled=settled)
 
     async def _note(self, what: str, nodes: Mapping[str, str], done: str = "") -> None:
         """What was done already; whoever asked hears that it was, though nobody else will."""
         try:
             await self.parts.record.note(what, nodes=nodes)
         except StoreError as error:
-            where = self.parts.spec.state
-            told = f"{fold(nodes)}: {done or what}, as you wanted, but {error}; make room in {where}"
-            raise StoreError(told) from error
+            told = f"{fold(nodes)}: {done or what}, as you wanted, but {error}"
+            raise StoreError(f"{told}; make room in {self.parts.spec.state}") from error
 
     async def apply(
         self, wanted: Cluster, by: str, store: Callable[[], None], base: str = ""

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from springtide.model import Kind, Move, Node, NodeState
 from springtide.nodeset import fold
-from springtide.ports import BatchNode, Instance, InstanceState, Power
+from springtide.ports import ITSELF, OURS, BatchNode, Instance, InstanceState, Power
 from springtide.spec import Cluster
 
 # --- taking nodes out of service ---------------------------------------------------------
@@ -216,10 +216,20 @@ def resizing(
     return Resizing(tuple(leaving), tuple(joining))
 
 
-def drained_by_others(seen: Mapping[str, BatchNode], by: str) -> dict[str, list[str]]:
-    """Whose drains they are that are not this person's, and of which nodes."""
+def withheld(seen: Mapping[str, BatchNode]) -> dict[str, BatchNode]:
+    """Nodes that are drained, or that a person has put down."""
+    return {
+        name: node
+        for name, node in seen.items()
+        if node.drained or (node.state == "DOWN" and node.owner not in (None, OURS, ITSELF))
+    }
+
+
+def withheld_by_others(nodes: Mapping[str, BatchNode], by: str) -> dict[str, list[str]]:
+    """What somebody else than this person has done, and to which nodes."""
     found: dict[str, list[str]] = {}
-    for name, node in seen.items():
-        if node.drained and node.owner not in (None, by):
-            found.setdefault(str(node.owner), []).append(name)
+    for name, node in nodes.items():
+        if node.owner not in (None, by):
+            verb = "drained" if node.drained else "put down"
+            found.setdefault(f"{verb} by {node.owner}", []).append(name)
     return found

@@ -98,7 +98,29 @@ def test_a_drain_outlives_a_stop_and_force_ends_it(real: RealCluster) -> None:
     assert is_drained(real, "d-3", "root")
     tide(real, "undrain", "d-[1-3]", "--force")
     until(lambda: all(real.node(f"d-{n}")["State"] == "IDLE+CLOUD" for n in (1, 2, 3)))
+    before = real.events(node="d-1")
     assert tide(real, "undrain", "d-1") == "d-1: not drained\n"
+    assert real.events(node="d-1") == before, "nothing was done, so nothing is told"
+
+
+@pytest.mark.accepts("X9")
+def test_what_a_person_put_down_comes_back_by_their_undrain(real: RealCluster) -> None:
+    """One node in service, and one that is off."""
+    for name in ("d-1", "d-4"):
+        real.slurm("scontrol", "update", f"nodename={name}", "state=down", "reason=kernel panic")
+    said = as_another(real, "undrain", "d-1,d-4", code=Exit.FAILED)
+    assert "d-[1,4] put down by root; say --force" in said
+    said = tide(real, "undrain", "d-[1,4]", "--dry-run")
+    assert "d-[1,4]: put down by root: kernel panic; would take jobs again" in said
+    assert real.node("d-1")["State"].startswith("DOWN+CLOUD")
+
+    assert tide(real, "undrain", "d-1,d-4") == "d-[1,4]: takes jobs again\n"
+    until(lambda: real.node("d-1")["State"] == "IDLE+CLOUD")
+    assert real.node("d-4")["State"] == "IDLE+CLOUD+POWERED_DOWN"
+    assert [e["what"] for e in real.events(node="d-4")][-1] == "undrain asked"
+    real.slurm("scontrol", "update", "nodename=d-1", "state=down", "reason=kernel panic")
+    as_another(real, "undrain", "d-1", "--force")
+    until(lambda: real.node("d-1")["State"] == "IDLE+CLOUD")
 
 
 def test_a_drain_that_ends_while_its_node_comes_back_has_ended(real: RealCluster) -> None:

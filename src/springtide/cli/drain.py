@@ -46,13 +46,13 @@ def drain(
 def undrain(
     hostlist: HostsArgument,
     force: Annotated[
-        bool, typer.Option("--force", help="Also what somebody else has drained.")
+        bool, typer.Option("--force", help="Also what somebody else has drained or put down.")
     ] = False,
     dry_run: DryRun = False,
     cluster: ClusterOption = None,
     state: StateOption = None,
 ) -> None:
-    """Have drained nodes take jobs again."""
+    """Have nodes take jobs again that are drained, or that a person has put down."""
     names = fold(hosts(hostlist))
     daemon = client(Choice(cluster, state))
     if dry_run:
@@ -91,13 +91,29 @@ def render_drain(rows: Iterable[Json], verb: str) -> list[str]:
 def render_undrain(rows: Iterable[Json], me: str | None) -> list[str]:
     """What would become of them; `me` is who asks, None is somebody who insists."""
     seen = [(row["name"], row["batch"] or {}) for row in rows]
-    drained = [(name, batch) for name, batch in seen if batch.get("drained")]
-    mine = [(n, batch) for n, batch in drained if me is None or batch["owner"] in (None, me)]
-    theirs = [(n, batch) for n, batch in drained if (n, batch) not in mine]
-    others = [name for name, batch in seen if not batch.get("drained")]
-    lines = [f"{names}: drained {whose}; would take jobs again" for names, whose in _owned(mine)]
-    lines += [f"{names}: drained {whose}; --force would undo it" for names, whose in _owned(theirs)]
+    out = [(name, batch) for name, batch in seen if _is_out(batch)]
+    mine = [(n, batch) for n, batch in out if me is None or batch["owner"] in (None, me)]
+    theirs = [(n, batch) for n, batch in out if (n, batch) not in mine]
+    others = [name for name, batch in seen if not _is_out(batch)]
+    lines = [f"{names}: {wish}; would take jobs again" for names, wish in _wishes(mine)]
+    lines += [f"{names}: {wish}; --force would undo it" for names, wish in _wishes(theirs)]
     return lines + ([f"{fold(others)}: not drained"] if others else [])
+
+
+def _is_out(batch: Json) -> bool:
+    """Whether it is drained, or a person has put it down."""
+    put_down = batch.get("state") == "DOWN" and batch["owner"] not in (None, OURS, ITSELF)
+    return batch.get("drained") or put_down
+
+
+def _wishes(nodes: Iterable[tuple[str, Json]]) -> list[tuple[str, str]]:
+    """Nodes by what was done to them, by whom, and why."""
+    seen = tuple(nodes)
+    drained = _owned(one for one in seen if one[1]["drained"])
+    down = _owned(one for one in seen if not one[1]["drained"])
+    return [(names, f"drained {whose}") for names, whose in drained] + [
+        (names, f"put down {whose}") for names, whose in down
+    ]
 
 
 def _me() -> str:
