@@ -32,12 +32,14 @@ def test_it_is_seen_by_everybody_until_somebody_ends_it() -> None:
 
 def test_another_reason_does_not_begin_it_anew() -> None:
     with served() as world:
-        shown = []
+        shown, said = [], []
         for reason in ("new switch", "new switch, second try"):
             done = world.run("maintenance", "on", "-r", reason, "--json")
             shown.append(json.loads(done.out)["maintenance"])
+            said.append(done.err)
         assert [one["reason"] for one in shown] == ["new switch", "new switch, second try"]
         assert shown[0]["since_at"] == shown[1]["since_at"]
+        assert said == ["", "tide: it was on already, by root 0s ago: new switch\n"]
 
 
 def test_to_end_what_has_not_begun_is_no_event() -> None:

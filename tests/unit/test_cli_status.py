@@ -1,0 +1,89 @@
+"""`tide status` shows what is not mended by itself, and `tide why` says the same of each node."""
+
+import json
+from datetime import datetime, timedelta
+from math import inf
+
+import pytest
+
+from springtide.ports import InstanceState
+from tests.unit.cli_world import SPEC, World, served, wait_until
+
+OFTEN = SPEC.replace("timing: {start: 20s", "timing: {reconcile: 50ms, grace: 200ms, start: 1s")
+
+
+def line(world: World, what: str) -> str:
+    """What status says of something; nothing if it does not."""
+    lines = world.run("status").out.splitlines()
+    return next((one[len(what) :].strip() for one in lines if one.startswith(f"{what} ")), "")
+
+
+def why(world: World, what: str) -> dict[str, str]:
+    story: dict[str, str] = json.loads(world.run("why", what, "--json").out)
+    return story
+
+
+def die(world: World, name: str) -> None:
+    async def die() -> None:
+        (instance,) = [one for one in world.cloud.alive() if one.node == name]
+        world.cloud.die(instance.id, InstanceState.BROKEN)
+
+    world.call(die)
+
+
+@pytest.mark.accepts("X5")
+def test_a_node_whose_slurmd_hangs_needs_a_person() -> None:
+    with served(OFTEN) as world:
+        assert world.run("resume", "c1").code == 0
+
+        async def hang() -> None:
+            world.batch.node("c1").registered = False
+
+        world.call(hang)
+        told = why(world, "c1")
+        assert "Slurm does not hear from it, though its instance runs" in told["now"]
+        assert told["next"].startswith("nothing by itself until Slurm gives it up, when Slurmd")
+        wait_until(lambda: line(world, "needs a person") != "")
+        assert line(world, "needs a person") == (
+            "c1: its instance runs, but the batch system does not hear from it; see `tide why`"
+        )
+        assert why(world, "c1")["next"].endswith("; it needs a person.")
+
+
+def test_in_maintenance_it_shows_what_would_be_repaired() -> None:
+    with served(OFTEN) as world:
+        assert world.run("resume", "c1").code == 0
+        assert line(world, "not repaired") == ""
+        assert world.run("maintenance", "on", "--reason", "new switch").code == 0
+        die(world, "c1")
+        wait_until(lambda: line(world, "not repaired") == "c1: its instance died")
+
+
+def test_a_list_that_is_not_believed_is_shown_and_what_to_look_at() -> None:
+    with served(OFTEN) as world:
+        assert world.run("resume", "c[1-4]").code == 0
+        world.faults.stale_s = inf
+        wait_until(lambda: line(world, "brake") != "")
+        told = "their provider lists no instance of c[1-4] that runs, but Slurm hears from them; "
+        assert line(world, "brake").startswith(f"c[1-4]: {told}so many at once are not believed")
+        story = why(world, "c2")
+        assert story["next"].startswith(f"nothing for now: {told}")
+        assert story["do"].startswith("look whether the provider is well; ")
+        assert world.states("c1", "c2", "c3", "c4") == ["ready"] * 4
+        world.faults.stale_s = 0.0
+        wait_until(lambda: line(world, "brake") == "")
+
+
+def test_nodes_that_wait_for_the_hours_of_their_replacement_are_shown() -> None:
+    soon = datetime.now().astimezone() + timedelta(hours=6)
+    hours = f"{soon:%H:%M}-{soon + timedelta(hours=1):%H:%M}"
+    late = f'{OFTEN}drift: {{replace: true, hours: ["{hours}"]}}\n'
+    with served(late) as world:
+        assert world.run("resume", "c1").code == 0
+        assert line(world, "drift") == ""
+        world.file.write_text(late.replace('nodes: "c[1-4]"', 'nodes: "c[1-4]", image: new'))
+        assert world.run("apply", "--yes", str(world.file)).code == 0
+        told = f"Springtide replaces it in the hours for that: {hours} (drift.hours"
+        assert line(world, "drift").startswith("c1: image ")
+        assert f" instead of new: {told}" in line(world, "drift")
+        assert why(world, "c1")["next"].startswith(told)
