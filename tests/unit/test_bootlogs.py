@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from springtide.cli.log import render_text
 from springtide.model import Node, NodeState
 from springtide.steps import bootlogs
 from springtide.steps.bootlogs import KEPT, keep, read_kept
@@ -105,3 +106,13 @@ def test_names_that_are_no_nodes_read_nothing(tmp_path: Path, name: str) -> None
     assert read_kept(tmp_path, name, None) is None
     assert read_kept(tmp_path, name, 1) is None
     assert bootlogs.read_kept(tmp_path, "c1", 1)
+
+
+def test_what_a_machine_said_can_neither_command_a_terminal_nor_turn_its_letters_round() -> None:
+    said = "a\tb  c\r\n\x1b[31mred\n\u202egnp.exe\u2066\x9b\nä 漢\n\n"
+    assert render_text(said).split("\n") == [
+        "a       b  c",
+        "\\x1b[31mred",
+        "\\x202egnp.exe\\x2066\\x9b",
+        "ä 漢",
+    ]

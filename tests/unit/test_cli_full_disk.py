@@ -1,5 +1,6 @@
 """A record that cannot be written: what was done all the same is told, and status shows it."""
 
+import sqlite3
 from collections.abc import Iterator
 
 import pytest
@@ -23,7 +24,7 @@ def disk(world: World, change: str) -> None:
     async def fill() -> None:
         store = world.daemon.parts.record.store
         assert isinstance(store, SqliteStore)
-        await store._do(lambda db: db.execute(change))
+        await store._do(sqlite3.Connection.execute, change)
 
     world.call(fill)
 

@@ -1,6 +1,5 @@
 """`tide log`: what a node said while it booted, now or when it last failed to come up."""
 
-import re
 from typing import Annotated
 
 import typer
@@ -11,8 +10,6 @@ from springtide.cli.endings import Complaint, Exit
 from springtide.cli.output import JsonOption
 from springtide.cli.parameters import hosts, number
 from springtide.cli.place import Choice, ClusterOption, StateOption, client
-
-_CONTROL = re.compile(r"[^\n\t\x20-\x7e\xa0-\U0010ffff]")
 
 
 def log(
@@ -50,5 +47,6 @@ def render_origin(answer: Json) -> str:
 
 
 def render_text(text: str) -> str:
-    """A terminal that shows it must not obey it."""
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text.rstrip("\n"))
+    """A terminal that shows it must not obey it, nor turn its letters round."""
+    lines = text.rstrip("\n").split("\n")
+    return "\n".join(output.printable(line.rstrip("\r"), spaces=True) for line in lines)

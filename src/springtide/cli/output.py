@@ -94,11 +94,14 @@ def render_pairs(pairs: Iterable[tuple[str, str]]) -> str:
     return "\n".join(f"{name.ljust(width)}  {value}" for name, value in known)
 
 
-def printable(text: str) -> str:
-    """Text from outside (reasons, details) on one line and without control characters."""
+def printable(text: str, *, spaces: bool = False) -> str:
+    """Text from outside (reasons, details) on one line and without control characters.
+
+    With `spaces` those that it has stay, tabs too, as in lines of a log.
+    """
     if text.isprintable():
         return text
-    words = " ".join(text.split())
+    words = text.expandtabs() if spaces else " ".join(text.split())
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in words)
 
 
