@@ -81,7 +81,7 @@ async def test_our_drain_of_a_node_that_went_is_known_and_ended(place: Place, lo
     node = (await place.slurm.nodes())["c1"]
     assert (node.drained, node.owner, node.power) == (True, OURS, Power.DOWN)
     await place.slurm.undrain(["c1", "c2"])
-    assert place.asked[1:] == ["update nodename=c1 state=undrain"]
+    assert place.asked[1:] == ["update nodename=c1 state=idle"]
     assert not (await place.slurm.nodes())["c1"].drained
 
 
@@ -94,7 +94,7 @@ async def test_a_persons_drain_of_a_hidden_node_is_ended_by_that_person_only(pla
     node = (await place.slurm.nodes(["c1"]))["c1"]
     assert (node.drained, node.owner, node.reason) == (True, "alice", "bad fan")
     await place.slurm.undrain(["c1"], "alice")
-    assert place.asked[1:] == ["update nodename=c1 state=undrain"]
+    assert place.asked[1:] == ["update nodename=c1 state=idle"]
 
 
 async def test_a_drain_that_ended_while_the_node_was_shown_is_forgotten(place: Place) -> None:
@@ -108,4 +108,4 @@ async def test_a_drain_that_ended_while_the_node_was_shown_is_forgotten(place: P
 
 async def test_whoever_ends_anybodys_drain_ends_one_that_nobody_could_see(place: Place) -> None:
     await place.slurm.undrain(["c1", "c2"], None)
-    assert place.asked == ["update nodename=c[1-2] state=undrain"]
+    assert place.asked == ["update nodename=c[1-2] state=idle"]
