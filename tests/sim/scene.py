@@ -60,7 +60,7 @@ def random_spec(rng: Random) -> str:
         start=rng.choice(["whole", "any"]),
         choose=rng.choice(["order", "price"]),
         idle=rng.choice(["5m", "10m", "20m"]),
-        reconcile=rng.choice(["1m", "3m", "10m"]),
+        reconcile=rng.choice(["2m", "5m", "10m"]),
     )
 
 

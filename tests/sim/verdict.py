@@ -47,7 +47,8 @@ def _nodes(scene: Scene, nodes: Mapping[str, Node]) -> Iterator[str]:
     for name in spec.managed:
         node, seen = nodes[name], batch.node(name)
         found = [one for one in scene.world.cloud.alive(spec.cluster) if one.node == name]
-        if name in kept and not (seen.is_persons and seen.down):
+        rests = seen.is_persons and (seen.down or node.state is NodeState.OFF)
+        if name in kept and not rests:
             yield from _kept(node, seen, found)
         else:
             yield from _off(node, seen, found)
@@ -70,7 +71,7 @@ def _kept(node: Node, seen: FakeNode, found: Sequence[Instance]) -> Iterator[str
 
 
 def _off(node: Node, seen: FakeNode, found: Sequence[Instance]) -> Iterator[str]:
-    """What a person drained may be down as well: it comes back when the drain is ended."""
+    """So is, until the drain is ended, a node that a person drained; it may be down as well."""
     name = node.name
     if node.state is not NodeState.OFF:
         yield f"{name} should be off, and is {node.state} in the record"
