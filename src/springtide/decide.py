@@ -144,15 +144,20 @@ def astray(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> dict[str, s
     }
 
 
+SETBACK = "{} could not start, so the job waits again: {}"
+LOSS = "{} broke, so the job goes back to the queue: {}"
+"""What jobs are told, and their stories say: of which nodes, and why."""
+
+
 def news(jobs: Iterable[Job], fallen: Mapping[str, str]) -> dict[str, list[str]]:
     """What to say to jobs that wait for nodes which cannot start, and to which."""
     waiting = [job for job in jobs if job.configuring]
-    return _letters(waiting, fallen, "{} could not start, so the job waits again: {}")
+    return _letters(waiting, fallen, SETBACK)
 
 
 def losses(jobs: Iterable[Job], broken: Mapping[str, str]) -> dict[str, list[str]]:
     """What to say to jobs that have one of these nodes, and to which."""
-    return _letters(jobs, broken, "{} broke, so the job goes back to the queue: {}")
+    return _letters(jobs, broken, LOSS)
 
 
 def _letters(jobs: Iterable[Job], reasons: Mapping[str, str], words: str) -> dict[str, list[str]]:

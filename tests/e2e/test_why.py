@@ -117,6 +117,34 @@ def test_a_node_that_an_admin_drained_says_who_and_how_to_end_it(real: RealClust
     assert why(real, "p-1")["next"] == "Slurm starts it when a job needs it."
 
 
+@pytest.mark.accepts("X5")
+def test_what_a_person_put_down_comes_back_by_the_command_that_is_told(real: RealCluster) -> None:
+    tide(real, "resume", "p-1")
+    real.slurm("scontrol", "update", "nodename=p-1", "state=down", "reason=kernel panic")
+    story = why(real, "p-1")
+    assert story["now"].startswith("p-1 is out of service: root put it down; Slurm shows DOWN+")
+    assert (
+        story["next"] == "nothing: root put it down (kernel panic); `tide undrain p-1` ends that."
+    )
+    tide(real, "undrain", "p-1")
+    until(lambda: why(real, "p-1")["now"].startswith("p-1 is in service and idle, since "))
+    tide(real, "suspend", "p-1")
+
+
+@pytest.mark.accepts("X5")
+def test_who_starts_a_slurmctld_that_died_is_told(real: RealCluster) -> None:
+    """Springtide does, unless it shall not."""
+    tide(real, "maintenance", "on", "--reason", "new switch")
+    pid = int((real.state / "run" / "slurmctld.pid").read_text().split()[0])
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: "slurmctld does not run; nothing by itself: maintenance" in tide(real, "status"))
+    assert "by root (new switch)" in why(real, "p-2")["next"]
+    tide(real, "maintenance", "off")
+    told = why(real, "1")["next"] + why(real, "p-2")["next"]
+    assert "Springtide starts it again by itself" in told or "slurmctld" not in told
+    until(lambda: "slurm does not answer" not in tide(real, "status"))
+
+
 def out_of_service(real: RealCluster, node: str) -> str:
     """What `sinfo -R` says of a node, if it lists it."""
     lines = real.slurm("sinfo", "-R", "-h", "-N", "-o", "%N|%E").splitlines()
@@ -146,6 +174,9 @@ def test_job_comment_slurm_and_story_agree_why_nodes_could_not_start(real: RealC
     assert listed in job["next"]
     assert job["next"] == node["next"]
     assert "`tide holds --lift dead` has it tried at once" in tide(real, "why", "d-1")
+    assert job["do"].startswith(
+        "`tide log d-1` shows what d-1 said while it booted; when the cause"
+    )
     real.slurm("scancel", id)
 
 

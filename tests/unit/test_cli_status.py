@@ -40,9 +40,10 @@ def test_a_node_whose_slurmd_hangs_needs_a_person() -> None:
             world.batch.node("c1").registered = False
 
         world.call(hang)
-        told = why(world, "c1")
-        assert "Slurm does not hear from it, though its instance runs" in told["now"]
-        assert told["next"].startswith("nothing by itself until Slurm gives it up, when Slurmd")
+        hung = "Slurm does not hear from it, though its instance runs"
+        wait_until(lambda: hung in why(world, "c1")["now"])
+        told = why(world, "c1")["next"]
+        assert told.startswith("nothing by itself until Slurm gives it up, when SlurmdTimeout")
         wait_until(lambda: line(world, "needs a person") != "")
         assert line(world, "needs a person") == (
             "c1: its instance runs, but the batch system does not hear from it; see `tide why`"
@@ -66,9 +67,8 @@ def test_a_list_that_is_not_believed_is_shown_and_what_to_look_at() -> None:
         wait_until(lambda: line(world, "brake") != "")
         told = "their provider lists no instance of c[1-4] that runs, but Slurm hears from them; "
         assert line(world, "brake").startswith(f"c[1-4]: {told}so many at once are not believed")
-        story = why(world, "c2")
-        assert story["next"].startswith(f"nothing for now: {told}")
-        assert story["do"].startswith("look whether the provider is well; ")
+        wait_until(lambda: why(world, "c2")["next"].startswith(f"nothing for now: {told}"))
+        assert why(world, "c2")["do"].startswith("look whether the provider is well; ")
         assert world.states("c1", "c2", "c3", "c4") == ["ready"] * 4
         world.faults.stale_s = 0.0
         wait_until(lambda: line(world, "brake") == "")

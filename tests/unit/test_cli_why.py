@@ -115,8 +115,9 @@ def test_what_will_be_repaired_is_told_with_its_time_unless_the_reconciler_rests
 ) -> None:
     world.run("resume", "c1")
     world.call(lambda: _die(world, "c1"))
+    broken = "c1 should be in service, but its instance is broken, and "
+    wait_until(lambda: why(world, "c1")["now"].startswith(broken))
     story = why(world, "c1")
-    assert story["now"].startswith("c1 should be in service, but its instance is broken, and ")
     assert story["next"].startswith("at ")
     assert (
         "Springtide removes it and gives its jobs back to the queue, because its instance died"

@@ -495,8 +495,8 @@ NODES: dict[str, tuple[NodeCase, str, str, str]] = {
     ),
     "its provider does not answer": (
         NodeCase("c3", READY, seen=seen(Power.UP, registered=False), unlisted=True),
-        "c3 should be in service, but its provider does not answer, and Slurm does not hear from "
-        "it; Slurm shows IDLE+CLOUD.",
+        "c3 should be in service, but whether its instance runs is not known, and Slurm does not "
+        "hear from it; Slurm shows IDLE+CLOUD.",
         "Springtide looks again within seconds.",
         KILL,
     ),

@@ -19,6 +19,7 @@ from springtide.daemon import Daemon
 from springtide.holds import Stage
 from springtide.model import Event, Kind, Node, NodeState, Operation
 from springtide.ports import BatchNode, CloudError, Instance, Job, Unavailable
+from springtide.steps.census import FRESH_S
 from springtide.story import Due, Held, JobCase, NodeCase, Rest, Story
 from springtide.story.telling import Told
 from springtide.triage import Owner, Repair
@@ -94,6 +95,10 @@ class Asked:
         lists = [await self.of(parts.census.instances(one), ()) for one in providers]
         return decide.instances_of([one for some in lists for one in some], names)
 
+    def is_news(self, node: Node) -> bool:
+        """Whether its record may be younger than the list of its provider, which says nothing."""
+        return self.daemon.parts.record.now() - node.changed_at <= FRESH_S
+
     async def usual_s(self, groups: Iterable[str]) -> float | None:
         """How long nodes of these groups took to start of late, of the slowest group."""
         times = await self.daemon.parts.record.store.boot_times(boots.LOOKED_AT)
@@ -145,6 +150,7 @@ async def _node_case(asked: Asked, name: str, most_events: int) -> NodeCase:
     events = await store.events(node=name, limit=most_events)
     unfinished = await store.operations(unfinished=True)
     node = record.nodes.get(name)
+    is_news = node is not None and asked.is_news(node)
     return NodeCase(
         name,
         node,
@@ -154,8 +160,8 @@ async def _node_case(asked: Asked, name: str, most_events: int) -> NodeCase:
         seen=seen,
         silent=silent,
         jobs=[job for job in jobs if name in decide.job_nodes(job)],
-        instances=instances,
-        unlisted=len(asked.problems) > before,
+        instances=[] if is_news else instances,
+        unlisted=is_news or len(asked.problems) > before,
         held=asked.held().get(group),
         outage=outage,
         drift=await _drift(daemon, node, instances),
@@ -173,7 +179,7 @@ def _due(asked: Asked, case: NodeCase, node: Node) -> Due | None:
     """
     if case.closed or case.operation or asked.problems:
         return None
-    due = _finding(asked.daemon, node, case.seen, case.instances)
+    due = None if asked.is_news(node) else _finding(asked.daemon, node, case.seen, case.instances)
     if due and case.held and due.rule.repair in (Repair.UNDRAIN, Repair.RELEASE):
         return None
     return due
@@ -249,7 +255,8 @@ _ON_NODES = ("RUNNING", "CONFIGURING")
 async def _dues(asked: Asked, nodes: Sequence[Node]) -> dict[str, Due]:
     """What is wrong with the nodes of a job, if all answer; not those that an operation has."""
     claimed = asked.daemon.engine.claimed()
-    ready = [n for n in nodes if n.state is NodeState.READY and n.name not in claimed]
+    old = [n for n in nodes if n.name not in claimed and not asked.is_news(n)]
+    ready = [n for n in old if n.state is NodeState.READY]
     instances = await asked.instances(ready)
     seen = await asked.nodes(*instances)
     if asked.problems or not instances:

@@ -57,7 +57,7 @@ class NodeCase:
     """Those on it."""
     instances: Sequence[Instance] = ()
     unlisted: bool = False
-    """Its provider did not answer, so that nobody knows what it has."""
+    """Nobody knows what its provider has: it did not answer, or before the record changed."""
     due: Due | None = None
     held: Held | None = None
     """Its group."""

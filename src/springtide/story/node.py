@@ -265,7 +265,11 @@ def _silent(case: NodeCase, now: float) -> Told:
 
 def _trouble(case: NodeCase) -> str:
     """What provider and batch system say of it."""
-    has = "its provider does not answer" if case.unlisted else "its provider lists no instance"
+    has = (
+        "whether its instance runs is not known"
+        if case.unlisted
+        else "its provider lists no instance"
+    )
     if case.instances:
         has = f"its instance is {case.instances[0].state}"
     if case.seen is None:

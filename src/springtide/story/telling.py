@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from springtide import decide
 from springtide.model import Operation
 from springtide.nodeset import NodeNameError, expand, fold
 
@@ -63,12 +64,12 @@ def in_short(story: Story) -> str:
 
 def setback(names: Sequence[str], why: str) -> str:
     """What is said to a job that waits for nodes which cannot start."""
-    return f"{fold(names)} could not start, so the job waits again: {why}"
+    return decide.SETBACK.format(fold(names), why)
 
 
 def loss(names: Sequence[str], why: str) -> str:
     """What is said to a job whose nodes broke."""
-    return f"{fold(names)} broke, so the job goes back to the queue: {why}"
+    return decide.LOSS.format(fold(names), why)
 
 
 def not_yet_told(
