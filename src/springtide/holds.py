@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import cache
 from urllib.parse import quote, unquote
 
 from springtide import decide
@@ -51,6 +52,7 @@ class Stage(StrEnum):
 # --- keys ------------------------------------------------------------------------
 
 
+@cache
 def place_key(provider_kind: str, zone: str | None, flavor: str, market: str | None = None) -> str:
     """Zones and markets are the cloud's words, so what parts them here is quoted in them."""
     place = "/".join(quote(part or "", safe=":") for part in (zone, flavor, market))
@@ -68,6 +70,12 @@ def group_key(group: str) -> str:
 
 def node_key(node: str) -> str:
     return f"node:{node}"
+
+
+def node_of(key: str) -> str | None:
+    """The node that such a key is for."""
+    kind, _, name = key.partition(":")
+    return name if kind == "node" else None
 
 
 def boots_key(node: str) -> str:

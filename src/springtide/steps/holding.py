@@ -39,6 +39,8 @@ class Holding:
 
     def held_groups(self, spec: Cluster) -> dict[str, str]:
         """Groups in which nothing is launched now, and why; also those that are to be tried."""
+        if not self.current:
+            return {}
         now = self._record.now()
         found = holds.due_groups(spec, self.known, now) | holds.held_groups(spec, self.known, now)
         return {group: why for group, (why, _) in found.items()}
@@ -51,12 +53,17 @@ class Holding:
 
     def _nodes(self, spec: Cluster, *stages: Stage) -> dict[str, str]:
         now, wanted = self._record.now(), stages or (Stage.HELD, Stage.PROBING)
-        found = ((name, self.known.get(holds.node_key(name))) for name in spec.managed)
-        held = ((name, hold) for name, hold in found if hold)
-        return {n: holds.summary(hold) for n, hold in held if holds.stage(hold, now) in wanted}
+        found = ((holds.node_of(hold.key), hold) for hold in self.current)
+        return {
+            name: holds.summary(hold)
+            for name, hold in found
+            if name and name in spec.node_group and holds.stage(hold, now) in wanted
+        }
 
     def due(self, spec: Cluster) -> list[str]:
         """Groups that are to be tried with one node."""
+        if not self.current:
+            return []
         return list(holds.due_groups(spec, self.known, self._record.now()))
 
     def due_nodes(self, spec: Cluster) -> list[str]:
