@@ -90,6 +90,13 @@ async def test_a_freed_address_is_given_again(machine: Machine) -> None:
     assert new.address == made[1].address
 
 
+async def test_the_file_that_tells_a_process_means_no_other_to_kill(machine: Machine) -> None:
+    containers = await machine.prepared()
+    await containers.create([launch()])
+    words = (machine.directory(BLUE) / "instances/n0/process").read_text().split()
+    assert [word for word in words if word.lstrip("-").isdigit()] == [str(process_of(machine))]
+
+
 async def test_a_pid_that_went_to_another_process_is_not_killed(machine: Machine) -> None:
     containers = await machine.prepared()
     await containers.create([launch()])

@@ -67,6 +67,9 @@ def test_a_process_is_read_whatever_its_name() -> None:
     assert parse_stat(STAT) == (4711, "S", 135929)
     assert parse_process(f"boot-id {STAT}\nready\n") == Process("boot-id", 4711, 135929, True)
     assert parse_process(f"boot-id {STAT}\n") == Process("boot-id", 4711, 135929, False)
+    text = "boot-id 4711 started=135929\n"
+    assert parse_process(text) == Process("boot-id", 4711, 135929, False)
+    assert parse_process(f"{text}ready\n") == Process("boot-id", 4711, 135929, True)
 
 
 def test_an_image_is_shown_by_its_name_as_long_as_that_leads_to_its_directory() -> None:
@@ -81,11 +84,13 @@ def test_an_image_is_shown_by_its_name_as_long_as_that_leads_to_its_directory() 
 def test_a_process_that_has_not_finished_saying_who_it_is_is_unknown() -> None:
     assert parse_process("") is None
     assert parse_process("boot-id 4711 (sh) S 1") is None
+    assert parse_process("boot-id 4711 started=1359") is None
 
 
 def test_a_process_of_which_a_disk_lost_some_is_unknown() -> None:
     assert parse_process("boot-id 4711 (sh) S 1\n") is None
     assert parse_process("boot-id \0\0\0\n") is None
+    assert parse_process("boot-id 4711 started=\0\0\n") is None
 
 
 @pytest.mark.parametrize(

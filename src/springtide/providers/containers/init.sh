@@ -12,7 +12,12 @@ exec 4>process
 set +C
 read -r boot </proc/sys/kernel/random/boot_id
 read -r stat </proc/self/stat
-echo "$boot $stat" >&4
+start_of() {
+    shift 19
+    started=$1
+}
+start_of ${stat##*) }
+echo "$boot ${stat%% *} started=$started" >&4
 
 echo "$TIDE_NODE" >/proc/sys/kernel/hostname
 if [ -e /proc/sys/net/ipv6/conf/default/disable_ipv6 ]; then

@@ -173,14 +173,26 @@ def await_process(home: Path) -> Process | None:
 def parse_process(text: str) -> Process | None:
     """None if it is not whole: a process that has only begun, or a disk that lost some of it."""
     lines = text.splitlines()
-    boot, space, stat = lines[0].partition(" ") if lines else ("", "", "")
+    boot, space, named = lines[0].partition(" ") if lines else ("", "", "")
     if not space or not text.endswith("\n"):
         return None
     try:
-        pid, _, started = parse_stat(stat)
+        pid, started = _parse_named(named)
     except (ValueError, IndexError):
         return None
     return Process(boot, pid, started, ready="ready" in lines[1:])
+
+
+def _parse_named(text: str) -> tuple[int, int]:
+    """Pid and start: nothing else is there that kill would take for a process.
+
+    One that runs since long ago has left all of its /proc/PID/stat, -1 included.
+    """
+    if " started=" not in text:
+        pid, _, started = parse_stat(text)
+        return pid, started
+    named, _, start = text.partition(" started=")
+    return int(named), int(start)
 
 
 def parse_stat(line: str) -> tuple[int, str, int]:
