@@ -217,7 +217,8 @@ class Engine:
     def under_way(self, *kinds: Kind) -> int:
         """How many nodes unfinished operations of these kinds took on and have not brought back."""
         runs = [run.operation for run in self._runs.values() if run.operation.kind in kinds]
-        return sum(len(operation.nodes) - len(operation.done) for operation in runs)
+        back = sum(len(set(operation.done) - operation.fallen.keys()) for operation in runs)
+        return sum(len(operation.nodes) for operation in runs) - back
 
     def claimed(self) -> frozenset[str]:
         """All that operations are at or wait for, nodes and the site."""
