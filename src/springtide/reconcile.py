@@ -7,7 +7,7 @@ the world, and what is due is done, alike things together. A list that fails dec
 
 import asyncio
 import traceback
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from springtide import maintenance, repairs, service, triage
 from springtide.drift import BY, Drift
@@ -20,6 +20,7 @@ from springtide.ports import ITSELF, Unavailable
 from springtide.repairs import Finding, World
 from springtide.steps import Parts
 from springtide.triage import Drained, Repair
+from springtide.upkeep import Upkeep
 
 
 class Reconciler:
@@ -33,6 +34,7 @@ class Reconciler:
         """What is wrong now, by node."""
         self.braked: tuple[str, ...] = ()
         """Nodes that a brake keeps from repair."""
+        self._upkeep = Upkeep(parts, engine)
         self._drift = Drift(parts, engine, self._lookout)
         self._spent = repairs.Spent()
         self._strangers: dict[str, float] = {}
@@ -82,7 +84,7 @@ class Reconciler:
         views = world.views()
         known = repairs.lasting(self.findings, world)
         self.findings = repairs.findings(views, known, parts.spec.timing, now)
-        await self._report()
+        await self._report(resting)
         if resting:
             await self._start_for_jobs(world, now)
             return False
@@ -110,13 +112,15 @@ class Reconciler:
         options = {"lost": fold(lost)} if lost else {}
         await self.engine.submit(Kind.DEPLOY, names, asked_by=BY, reason=why, options=options)
 
-    async def _report(self) -> None:
-        """What people have to mend, once it has lasted."""
+    async def _report(self, resting: bool) -> None:
+        """What people have to mend, once it has lasted; in maintenance, all that is wrong."""
         now = self.parts.record.now()
         told = repairs.due(self.findings.values(), now).get(Repair.REPORT, [])
-        reasons = repairs.because(told)
-        words = "; ".join(f"{fold(names)}: {why}" for why, names in reasons.items())
-        await self._lookout.say("needs a person", words)
+        await self._lookout.say("needs a person", repairs.in_words(told))
+        wrong = [one for one in self.findings.values() if one.rule.owner is triage.Owner.US]
+        await self._lookout.say(
+            "not repaired, for maintenance", repairs.in_words(wrong) if resting else ""
+        )
 
     # --- acting --------------------------------------------------------------------------------
 
@@ -125,17 +129,17 @@ class Reconciler:
         moved = await self._follow(world, todo)
         if moved:
             return True
-        await self._tend_holds(world)
+        await self._upkeep.tend_holds(world, self.findings.keys())
         await self._call(world, todo)
         await self._delete(world, todo.get(Repair.PRUNE, []), now)
         await self._operate(world, todo)
-        await self._keep_up(world)
+        await self._upkeep.keep_up(world)
         await self._drift.replace(world, self.findings.keys())
         return False
 
     async def _start_for_jobs(self, world: World, now: float) -> None:
         """In maintenance jobs start nodes as ever: so what keeps them from it is tended to."""
-        await self._tend_holds(world)
+        await self._upkeep.tend_holds(world, self.findings.keys())
         drained = repairs.due(self.findings.values(), now).get(Repair.UNDRAIN, [])
         off = [one for one in drained if one.view[0] is NodeState.OFF]
         await self._call(world, {Repair.UNDRAIN: off})
@@ -234,8 +238,7 @@ class Reconciler:
         braked = repairs.brake(hopeful, self._left(now))
         self._spent.add(now, repairs.at_risk(braked.allowed))
         self.braked = tuple(one.node for one in braked.kept)
-        words = f"{fold(self.braked)}: too many at once, the next passes go on"
-        await self._lookout.say("brake", words if braked.kept else "")
+        await self._lookout.say("brake", repairs.braked_words(braked))
         for repair, kind in _KINDS.items():
             allowed = [one for one in braked.allowed if one.rule.repair is repair]
             await self._submit(kind, allowed if repairs.gives_up(repair) else todo.get(repair, ()))
@@ -243,71 +246,8 @@ class Reconciler:
     async def _submit(self, kind: Kind, found: Sequence[Finding]) -> None:
         if not found:
             return
-        reasons = repairs.because(found)
-        why = "; ".join(f"{fold(names)}: {words}" for words, names in reasons.items())
         names = [one.node for one in found]
-        await self.engine.submit(kind, names, asked_by=BY, reason=why)
-
-    async def _keep_up(self, world: World) -> None:
-        """Nodes that are to be always up and are not."""
-        held = self.parts.holding.held_back(self.parts.spec)
-        missing = [n for n in self._missing(world, self.parts.spec.groups) if n not in held]
-        if missing:
-            await self.engine.submit(Kind.RESUME, missing, asked_by=BY, reason="to be always up")
-
-    def _missing(self, world: World, groups: Collection[str]) -> list[str]:
-        known = self.parts.spec.node_group
-        always = (name for name in self.parts.wanted.always_up if known[name] in groups)
-        return [name for name in always if self._is_off(world, name)]
-
-    # --- holds ---------------------------------------------------------------------------------
-
-    async def _tend_holds(self, world: World) -> None:
-        """Groups that work again are told so; those whose time is over are tried with one node."""
-        holding, timing = self.parts.holding, self.parts.spec.timing
-        nodes = world.nodes.values()
-        well = [n for n in nodes if n.state is NodeState.READY and n.name not in self.findings]
-        await holding.proved(well, timing.grace)
-        await holding.forget()
-        due, nodes_due = holding.due(self.parts.spec), holding.due_nodes(self.parts.spec)
-        wanted = await self._wanted() if due or nodes_due else frozenset[str]()
-        for group in due:
-            if group in wanted or self._missing(world, {group}):
-                await self._probe(world, self.parts.spec.names(group))
-            else:
-                await holding.give_up_probing(self.parts.spec, group)
-        for name in nodes_due:
-            if self.parts.spec.node_group[name] in wanted or name in self.parts.wanted.always_up:
-                await self._probe(world, [name])
-            else:
-                await holding.open_node(name)
-
-    async def _wanted(self) -> frozenset[str]:
-        """The groups that jobs wait for."""
-        try:
-            jobs = await self.parts.batch.jobs()
-        except Unavailable:
-            return frozenset(self.parts.spec.groups)
-        return repairs.wanted_groups(jobs, self.parts.spec)
-
-    async def _probe(self, world: World, names: Sequence[str]) -> None:
-        """Try one of them, unless one is on its way."""
-        off = [name for name in names if self._is_off(world, name)]
-        if off and not self.engine.at(Kind.RESUME).intersection(names):
-            await self.engine.submit(
-                Kind.RESUME,
-                off[:1],
-                asked_by=BY,
-                reason="to see whether it starts again",
-                options={"probe": True},
-            )
-
-    def _is_off(self, world: World, name: str) -> bool:
-        """By record and batch system, and not by a person's wish."""
-        node, seen = world.nodes.get(name), world.seen.get(name)
-        off = triage.batch_view(seen) is triage.Batch.OFF
-        wished = triage.drained_view(seen) is Drained.PERSON
-        return node is not None and node.state is NodeState.OFF and off and not wished
+        await self.engine.submit(kind, names, asked_by=BY, reason=repairs.in_words(found))
 
 
 _KINDS: Mapping[Repair, Kind] = {

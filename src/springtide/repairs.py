@@ -11,6 +11,7 @@ from datetime import datetime
 
 from springtide import decide, triage
 from springtide.model import Node, NodeState
+from springtide.nodeset import fold
 from springtide.ports import BatchNode, Instance, InstanceState, Job, Provider
 from springtide.spec import Cluster, Timing
 from springtide.spec.values import share_of
@@ -194,12 +195,25 @@ def has_lost_drain(world: World, name: str) -> bool:
     return seen is not None and off and triage.has_lost_drain(seen)
 
 
-def because(found: Iterable[Finding]) -> dict[str, list[str]]:
-    """The nodes of each trouble."""
+def in_words(found: Iterable[Finding]) -> str:
+    """Each trouble, and the nodes that have it."""
     reasons: dict[str, list[str]] = defaultdict(list)
     for one in found:
         reasons[one.rule.why].append(one.node)
-    return reasons
+    return "; ".join(f"{fold(names)}: {why}" for why, names in reasons.items())
+
+
+def braked_words(braked: Braked) -> str:
+    """What a brake keeps, and whether that passes by itself."""
+    doubtful = {one.node for one in _sorted_out(braked.kept)[2]}
+    others = [one.node for one in braked.kept if one.node not in doubtful]
+    words = [f"{fold(others)}: too many at once, the next passes go on"] if others else []
+    if doubtful:
+        words.append(
+            f"{fold(doubtful)}: gone by the provider's list, but the batch system hears from them, "
+            "so that list is not believed; look at the provider"
+        )
+    return "; ".join(words)
 
 
 def wanted_groups(jobs: Iterable[Job], spec: Cluster) -> frozenset[str]:

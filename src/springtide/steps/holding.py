@@ -156,6 +156,8 @@ class Holding:
 
     async def proved(self, nodes: Iterable[Node], well_s: float) -> None:
         """Nodes in service without a fault: those that came after the last failure count."""
+        if all(hold.cause is not Cause.BOOTS for hold in self.known.values()):
+            return
         now = self._record.now()
         for node in nodes:
             if node.changed_at > now - well_s:

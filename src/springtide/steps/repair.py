@@ -23,6 +23,8 @@ async def give_back(work: Work) -> Fallen:
     await work.parts.holding.failed_boots(unfit, work.parts.spec)
     with suppress(Unavailable):
         await _tell_owners(work, {name: rule.why for name, rule in broken.items()})
+    told = {name: rule.why for name, rule in broken.items()}
+    await work.record.note("node given up", nodes=told, operation=work.operation.id)
     for why, names in _by_reason(broken).items():
         await _give_up(work, [seen[name] for name in names if name in seen], why)
     return {name: MENDED for name in work.names if name not in broken}
