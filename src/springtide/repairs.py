@@ -195,12 +195,16 @@ def has_lost_drain(world: World, name: str) -> bool:
     return seen is not None and off and triage.has_lost_drain(seen)
 
 
-def in_words(found: Iterable[Finding]) -> str:
-    """Each trouble, and the nodes that have it."""
+def because(found: Iterable[Finding]) -> dict[str, list[str]]:
+    """The nodes of each trouble."""
     reasons: dict[str, list[str]] = defaultdict(list)
     for one in found:
         reasons[one.rule.why].append(one.node)
-    return "; ".join(f"{fold(names)}: {why}" for why, names in reasons.items())
+    return reasons
+
+
+def in_words(found: Iterable[Finding]) -> str:
+    return "; ".join(f"{fold(names)}: {why}" for why, names in because(found).items())
 
 
 def braked_words(braked: Braked) -> str:
