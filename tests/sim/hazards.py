@@ -143,6 +143,7 @@ def _revoke(scene: Scene, on: bool) -> None:
 
 def _silence(scene: Scene, on: bool) -> None:
     scene.world.batch.unavailable = on
+    scene.able_since = inf if on else asyncio.get_running_loop().time()
 
 
 def _lose_calls(scene: Scene, on: bool) -> None:

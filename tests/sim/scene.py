@@ -110,6 +110,8 @@ class Scene:
     down_s: float = 5.0
     """How long the daemon stays away after its next death."""
     lives: int = 0
+    able_since: float = 0.0
+    """Since when neither the daemon nor the batch system was away."""
     loses_calls: bool = False
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     over: asyncio.Event = field(default_factory=asyncio.Event)
@@ -134,6 +136,7 @@ class Scene:
             self.lives += 1
             self.stopping.clear()
             async with self.world.living(life):
+                self.able_since = asyncio.get_running_loop().time()
                 await first(life.over.wait(), self.over.wait(), self.stopping.wait())
             if not self.over.is_set():
                 self.say(f"daemon {'killed' if life.over.is_set() else 'stopped'}")
@@ -181,8 +184,13 @@ class Scene:
         """The batch system ends drains, too; but what we let power down is ours to drain again."""
         if self.drains.pop(name, None):
             self.say(f"the batch system ended the drain of {name}: {by}")
-            if by == "power up" and name not in self.powered_down:
+            if by == "power up" and name not in self.powered_down and self.able():
                 self.complaints.append(f"the drain of {name} was not made again")
+
+    def able(self) -> bool:
+        """Whether the daemon has been there, and heard, for long enough to make a drain again."""
+        now, long_s = asyncio.get_running_loop().time(), self.world.batch.timing.suspend_timeout_s
+        return self.life is not None and now > self.able_since + long_s + 60
 
     def is_lost(self, request: Request) -> bool:
         if self.loses_calls:

@@ -160,3 +160,61 @@ async def test_a_hold_that_was_over_long_ago_is_forgotten(tmp_path: Path) -> Non
         assert set(await daemon.parts.record.store.holds()) == {old.key}
         await asyncio.sleep(20_000)
         assert await daemon.parts.record.store.holds() == {}
+
+
+async def test_a_group_is_open_again_when_its_probe_served_well_between_two_passes(
+    tmp_path: Path,
+) -> None:
+    world = world_of(tmp_path, reconcile="10m", idle_s=100)
+    world.cloud.faults.stuck_boots = 1.0
+    async with world.living(Life()) as daemon:
+        job = world.batch.submit(3, 10)
+        await until(lambda: bool(daemon.parts.holding.held_groups(world.spec)), 9000)
+        world.cloud.faults.stuck_boots = 0.0
+        await passed(world, lambda: job.state == "COMPLETED", 9000)
+
+
+@pytest.mark.accepts("X9")
+async def test_a_person_s_drain_outlasts_a_suspend_whose_deletion_takes_long(
+    tmp_path: Path,
+) -> None:
+    world = world_of(tmp_path, idle_s=9999)
+    async with world.living(Life()) as daemon:
+        await world.batch.power_up(["c1"])
+        await until(lambda: states(world)["c1"] is NodeState.READY)
+        await daemon.people.drain(["c1"], "fan", "alice")
+        world.cloud.faults.ignored_deletes = 1.0
+        await daemon.people.suspend(["c1"], "bob")
+        await until(lambda: world.batch.node("c1").power is Power.DOWN)
+        job = world.batch.submit(2, 10)
+        await passed(world, lambda: job.state == "COMPLETED")
+        assert (world.batch.node("c1").drained, world.batch.node("c1").owner) == (True, "alice")
+
+
+@pytest.mark.accepts("X9")
+async def test_a_held_group_does_not_take_over_a_person_s_drain(tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+    world.cloud.quota = 0
+    async with world.living(Life()) as daemon:
+        await daemon.people.drain(["c1"], "fan", "alice")
+        await world.batch.power_up(["c1"])
+        await asyncio.sleep(600)
+        world.cloud.quota = None
+        await asyncio.sleep(9000)
+        assert (world.batch.node("c1").drained, world.batch.node("c1").owner) == (True, "alice")
+
+
+async def test_a_node_in_its_next_life_has_not_the_troubles_of_the_last(tmp_path: Path) -> None:
+    """It was repaired and is back, but an old list shows it without an instance."""
+    world = world_of(tmp_path, reconcile="30s", timeout_s=600)
+    async with world.living(Life()) as daemon:
+        await world.batch.power_up(["c1"])
+        await until(lambda: states(world)["c1"] is NodeState.READY)
+        await asyncio.sleep(100)
+        world.cloud.faults.stale_s = 45
+        world.cloud.die(world.cloud.alive()[0].id)
+        job = world.batch.submit(1, 400)
+        await until(lambda: job.state == "RUNNING" and states(world)["c1"] is NodeState.READY)
+        await passed(world, lambda: job.state == "COMPLETED")
+        assert job.requeues <= 1
+        await daemon.engine.idle()

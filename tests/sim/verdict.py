@@ -97,9 +97,11 @@ def _instances(scene: Scene) -> Iterator[str]:
 
 
 def _drains(scene: Scene) -> Iterator[str]:
+    """Of what is down and off the drain went with the power; it waits for its owner all the same."""
     for name in scene.world.spec.managed:
         seen, owner = scene.world.batch.node(name), scene.drains.get(name)
-        if owner and (not seen.drained or seen.owner != owner):
+        drained = seen.drained or (seen.down and seen.power is Power.DOWN)
+        if owner and (not drained or seen.owner != owner):
             yield f"{owner}'s drain of {name} was ended: {_shown(seen)}, owner {seen.owner}"
         elif not owner and seen.drained:
             whose = "ours" if seen.owner == OURS else f"of {seen.owner}, who ended it,"

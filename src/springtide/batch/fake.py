@@ -99,7 +99,7 @@ class FakeBatch(FakeScheduler):
     async def undrain(self, nodes: Iterable[str], by: str | None = OURS) -> None:
         async with self._call("undrain"):
             for node in self._named(nodes):
-                if node.drained and by in (None, node.owner):
+                if (node.drained or node.is_persons) and by in (None, node.owner):
                     self._undrain(node)
 
     def _undrain(self, node: FakeNode) -> None:

@@ -206,7 +206,15 @@ async def _kept(work: Work) -> dict[str, str]:
     # A suspend that was overtaken (spooled, delayed) must not kill a node in use.
     there = [n.name for n in work.record.of(work.names) if n.state is not NodeState.OFF]
     seen = await insist(lambda: work.parts.batch.nodes(there), inf) if there else {}
+    await _prove(work, seen.values())
     return decide.still_wanted(there, seen)
+
+
+async def _prove(work: Work, seen: Iterable[BatchNode]) -> None:
+    """Nodes that served well until they had nothing to do, and no pass may have seen."""
+    well = [node.name for node in seen if node.state != "DOWN" and not node.drained]
+    ready = work.record.of(well, NodeState.READY)
+    await work.parts.holding.proved(ready, work.parts.spec.timing.grace)
 
 
 async def _not_recreated(work: Work) -> dict[str, str]:
