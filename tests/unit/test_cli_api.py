@@ -132,8 +132,14 @@ def _spec_file(world: World) -> Path:
 def _cancelled(world: World, daemon: Client) -> Any:
     world.faults.boot_s = LIMIT_S
     world.run("resume", "c4", "--no-wait")
-    wait_until(lambda: bool(printed(world, "status")["operations"]))
-    return daemon.post(f"/operations/{printed(world, 'status')['operations'][0]['id']}/cancel", {})
+
+    def begun() -> list[int]:
+        """It may wait for others to end first."""
+        found = printed(world, "status")["operations"]
+        return [one["id"] for one in found if one["nodes"] == "c4" and one["state"] == "running"]
+
+    wait_until(lambda: bool(begun()))
+    return daemon.post(f"/operations/{begun()[0]}/cancel", {})
 
 
 def _error(daemon: Client) -> Any:
