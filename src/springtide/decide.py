@@ -219,8 +219,10 @@ class ByHand:
     """Nothing to do."""
 
 
-def resume_by_hand(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> ByHand:
-    """Powered-down nodes go through the batch system; lost and leaving ones are made directly.
+def resume_by_hand(
+    nodes: Iterable[Node], batch: Mapping[str, BatchNode], held: Collection[str] = ()
+) -> ByHand:
+    """Powered-down nodes go through the batch system; lost, leaving and held ones directly.
 
     The batch system forgets a request for a node that it is powering down.
     """
@@ -230,11 +232,15 @@ def resume_by_hand(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> ByH
         served = node.state in (NodeState.READY, NodeState.DRAINING)
         if node.state in STARTING or (served and seen is not None and seen.registered):
             settled.append(node.name)
-        elif node.state is NodeState.OFF and seen is not None and seen.power is Power.DOWN:
+        elif _is_plainly_off(node, seen) and node.name not in held:
             through.append(node.name)
         else:
             direct.append(node.name)
     return ByHand(tuple(through), tuple(direct), tuple(settled))
+
+
+def _is_plainly_off(node: Node, seen: BatchNode | None) -> bool:
+    return node.state is NodeState.OFF and seen is not None and seen.power is Power.DOWN
 
 
 def suspend_by_hand(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> ByHand:

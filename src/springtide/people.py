@@ -44,10 +44,14 @@ class People:
         """Held by whoever looks at a file, and applies it."""
 
     async def resume(self, names: Iterable[str], by: str) -> Answer:
-        """Have nodes up, through the batch system where it believes them to be off."""
+        """Have nodes up, through the batch system where it believes them to be off.
+
+        Not what is held: it would be given back at once, and a person may know better.
+        """
         wanted = self.deployed(names)
         nodes = self.parts.record.of(wanted)
-        how = decide.resume_by_hand(nodes, await self.parts.batch.nodes(wanted))
+        held = self.parts.holding.held_back(self.parts.spec)
+        how = decide.resume_by_hand(nodes, await self.parts.batch.nodes(wanted), held)
         return await self._by_hand(Kind.RESUME, how, by)
 
     async def suspend(self, names: Iterable[str], by: str) -> Answer:

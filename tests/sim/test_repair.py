@@ -658,3 +658,16 @@ async def test_a_deploy_over_a_lost_record_costs_no_job(tmp_path: Path) -> None:
         assert ids(world) == before
         await until(lambda: job.state == "COMPLETED", 1200)
     assert (job.requeues, world.batch.killed_jobs) == (0, {})
+
+
+async def test_a_person_may_start_what_is_held(tmp_path: Path) -> None:
+    world = made(tmp_path, nodes=1)
+    full(world, "small")
+    async with world.living(Life()) as daemon:
+        job = world.batch.submit(1, 5)
+        await until(lambda: world.batch._nodes["c1"].drained)
+        world.cloud.capacity.clear()
+        answer = await daemon.people.resume(["c1"], "root")
+        assert [one.nodes for one in answer.operations] == [("c1",)]
+        await until(lambda: job.state == "COMPLETED", 60)
+        assert daemon.parts.holding.current == []
