@@ -190,7 +190,8 @@ class Scene:
     def able(self) -> bool:
         """Whether the daemon has been there, and heard, for long enough to make a drain again."""
         now, long_s = asyncio.get_running_loop().time(), self.world.batch.timing.suspend_timeout_s
-        return self.life is not None and now > self.able_since + long_s + 60
+        away = self.life is None or self.world.batch.unavailable or self.loses_calls
+        return not away and now > self.able_since + long_s + 60
 
     def is_lost(self, request: Request) -> bool:
         if self.loses_calls:

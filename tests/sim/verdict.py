@@ -97,7 +97,7 @@ def _instances(scene: Scene) -> Iterator[str]:
 
 
 def _drains(scene: Scene) -> Iterator[str]:
-    """Of what is down and off the drain went with the power; it waits for its owner all the same."""
+    """Of what is down and off the drain went with the power, and waits for its owner still."""
     for name in scene.world.spec.managed:
         seen, owner = scene.world.batch.node(name), scene.drains.get(name)
         drained = seen.drained or (seen.down and seen.power is Power.DOWN)

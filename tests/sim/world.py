@@ -196,8 +196,11 @@ class World:
             self.batch.boot_seen(instance.node)
 
     def _stopped(self, instance: Instance) -> None:
+        """Jobs run where the batch system reaches their node, not on a twin of it."""
         deleted = instance.state is InstanceState.DELETING and not self._by_hand
-        self.batch.stop_seen(instance.node, deleted=deleted)
+        known = instance.node in self.spec.managed
+        jobs_there = known and self.batch.node(instance.node).address == instance.address
+        self.batch.stop_seen(instance.node, deleted=deleted and jobs_there)
 
     def _resume(self, nodes: Sequence[str], jobs: Sequence[Job]) -> None:
         wide = {job.id: job.nodes for job in jobs if job.node_count > 1}

@@ -253,7 +253,7 @@ async def remove(work: Work, limit_s: float) -> Fallen:
         "instance deleting",
         work.operation.id,
     )
-    await _drain_again(work, work.names)
+    await _drain_again(work, await _look(work, work.names))
     by_provider = work.by_provider(work.names)
     deleted = (_delete(work.on(some), provider, limit_s) for provider, some in by_provider)
     return merged(await together(deleted))
@@ -312,13 +312,14 @@ async def _delete_some(
 async def _used(work: Work, names: Sequence[str]) -> Fallen:
     """Nodes that serve after all: they registered late, or while nobody could delete them."""
     seen = await _look(work, names)
+    await _drain_again(work, seen)
     serving = [n.name for n in seen.values() if n.power is Power.UP and n.registered]
     return dict.fromkeys(serving, SPARED)
 
 
-async def _drain_again(work: Work, names: Sequence[str]) -> None:
+async def _drain_again(work: Work, seen: Mapping[str, BatchNode]) -> None:
     """Drains that went with the power, at once: until an instance is gone a job might come."""
-    for node in filter(triage.has_lost_drain, (await _look(work, names)).values()):
+    for node in filter(triage.has_lost_drain, seen.values()):
         again = partial(work.parts.batch.drain, [node.name], node.reason, str(node.owner))
         await insist(again, inf)
 
