@@ -23,6 +23,9 @@ from springtide.triage import Drained, Repair
 from springtide.upkeep import Upkeep
 
 
+FIRST_S = 2.0
+
+
 class Reconciler:
     """Looks, and has repaired."""
 
@@ -44,7 +47,11 @@ class Reconciler:
         self._next_try_at = 0.0
 
     async def run(self) -> None:
-        """For ever; whatever goes wrong, the next pass comes."""
+        """For ever; whatever goes wrong, the next pass comes.
+
+        The first waits a moment: who starts a daemon in order to deploy is to go first.
+        """
+        await asyncio.sleep(min(FIRST_S, self.parts.spec.timing.reconcile))
         while True:
             try:
                 while await self.once():

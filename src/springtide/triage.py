@@ -265,7 +265,8 @@ def batch_view(seen: BatchNode | None) -> Batch:
         case Power.GOING_DOWN:
             return Batch.LEAVING
         case Power.DOWN:
-            return Batch.STUCK if seen.state == "DOWN" else Batch.OFF
+            stuck = seen.state == "DOWN" or "NOT_RESPONDING" in seen.flags
+            return Batch.STUCK if stuck else Batch.OFF
     if seen.state in ("DOWN", "ERROR", "FAIL"):
         return Batch.DOWN
     if not seen.registered:

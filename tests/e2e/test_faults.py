@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 
 SPEC = """
 cluster: faults
-batch: {kind: slurm, port: 17030, node_port: 17031}
+batch: {kind: slurm, port: 17030, node_port: 17031, parameters: {SlurmdTimeout: 10}}
 provider: {kind: containers, subnet: 10.99.30.0/24, mounts: [SHARED]}
 groups: {general: {nodes: "f-[1-9]", min: 1}}
 timing: {idle: 3600s, start: 30s, stop: 10s, reconcile: 1s, grace: 2s}

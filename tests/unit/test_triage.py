@@ -138,6 +138,7 @@ def seen(state: str, power: Power = Power.UP, **more: object) -> BatchNode:
         (None, Batch.UNKNOWN),
         (seen("IDLE", Power.DOWN), Batch.OFF),
         (seen("DOWN", Power.DOWN), Batch.STUCK),
+        (seen("IDLE", Power.DOWN, flags=frozenset({"NOT_RESPONDING"})), Batch.STUCK),
         (seen("ALLOCATED", Power.GOING_UP), Batch.WANTED),
         (seen("IDLE", registered=True), Batch.SERVING),
         (seen("MIXED", registered=True, busy=True), Batch.BUSY),
