@@ -22,7 +22,6 @@ from springtide.steps import Parts
 from springtide.triage import Drained, Repair
 from springtide.upkeep import Upkeep
 
-
 FIRST_S = 2.0
 
 
