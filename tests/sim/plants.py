@@ -47,7 +47,7 @@ _limits_s: Mapping[After, float | None] = {After.ALWAYS: None}
 
 def _strangers_are_welcome() -> Patches:
     """Instances of names that are no node's are left alone."""
-    return [patch.object(Lookout, "_unknown", lambda self, listed: ())]
+    return [patch.object(Lookout, "_is_stranger", lambda self, one, providers: False)]
 
 
 PLANTS: Mapping[str, Callable[[], Patches]] = {

@@ -49,6 +49,8 @@ class Outcome:
     trace: list[str]
     facts: dict[str, int]
     cpu_s: float = 0.0
+    broke: bool = False
+    """It is the simulation that failed."""
 
 
 async def week(seed: int, without: Iterable[str] = (), days: float = 7) -> Outcome:
@@ -187,7 +189,7 @@ def run(seed: int, options: Options = PLAIN) -> Outcome:
         with plants.planted(options.plant):
             outcome = clock.run(week(seed, options.without, options.days))
     except Exception as error:
-        outcome = Outcome(seed, [f"the simulation broke: {error!r}"], [], {})
+        outcome = Outcome(seed, [f"the simulation broke: {error!r}"], [], {}, broke=True)
     outcome.cpu_s = time.process_time() - began
     return outcome
 
@@ -222,7 +224,7 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def main(words: Sequence[str]) -> int:
-    """Answers 1 if a week failed."""
+    """Answers 1 if a week failed, 2 if the simulation itself did."""
     asked = _parse(words)
     without = tuple(filter(None, asked.without.split(",")))
     options = Options(without, asked.days, asked.plant)
@@ -238,15 +240,15 @@ def _one(outcome: Outcome, trace: bool) -> int:
     for violation in outcome.violations:
         print("VIOLATION", violation)
     print(f"seed {outcome.seed}: {len(outcome.violations)} violations, {_facts(outcome)}")
-    return bool(outcome.violations)
+    return 2 if outcome.broke else bool(outcome.violations)
 
 
 def _many(seeds: Sequence[int], jobs: int, options: Options, stop: bool) -> int:
-    began, done, failed, cpu_s = time.monotonic(), 0, 0, 0.0
+    began, done, failed, broke, cpu_s = time.monotonic(), 0, 0, False, 0.0
     for outcome in run_many(seeds, jobs, options):
         done, cpu_s = done + 1, cpu_s + outcome.cpu_s
         if outcome.violations:
-            failed += 1
+            failed, broke = failed + 1, broke or outcome.broke
             print(
                 f"seed {outcome.seed} failed: {outcome.violations[0]}"
                 f" ({len(outcome.violations)} violations); {replay(outcome.seed, options)}",
@@ -256,7 +258,7 @@ def _many(seeds: Sequence[int], jobs: int, options: Options, stop: bool) -> int:
                 break
     took_s = time.monotonic() - began
     print(f"{done} weeks, {failed} failed, {took_s:.0f} s, {cpu_s / max(done, 1):.2f} s CPU each")
-    return bool(failed)
+    return 2 if broke else bool(failed)
 
 
 def _facts(outcome: Outcome) -> str:

@@ -83,7 +83,7 @@ def test_only_nodes_of_one_job_that_cannot_start_are_spare() -> None:
         (2, 2, [(3, A), (1, B)], "b0"),
         (2, 0, [(0, A)], ""),
     ],
-    ids=str,
+    ids=lambda value: str(value) if isinstance(value, int | str) else None,
 )
 def test_as_many_stay_as_the_jobs_that_wait_could_use(
     a: int, b: int, queue: list[tuple[int, Groups]], kept: str
