@@ -172,12 +172,13 @@ class Reconciler:
         """What takes one call to the batch system for all."""
         batch = self.parts.batch
         released = [one.node for one in todo.get(Repair.RELEASE, ())]
-        released += [name for name in world.nodes if repairs.has_lost_drain(world, name)]
         held = self.parts.holding.held_back(self.parts.spec)
         drained = [one for one in todo.get(Repair.UNDRAIN, ()) if one.node not in held]
         ours = [one.node for one in drained if one.view[2] is Drained.US]
         faults = [one.node for one in drained if one.view[2] is Drained.SLURM]
         try:
+            for (reason, owner), names in repairs.lost_drains(world, self.parts.spec).items():
+                await batch.drain(names, reason, owner)
             if released:
                 await batch.release(released)
             if ours:
@@ -204,7 +205,7 @@ class Reconciler:
             and world.nodes[name].state is NodeState.OFF
             and triage.batch_view(world.seen.get(name)) is triage.Batch.OFF
             and not world.seen[name].drained
-            and not repairs.has_lost_drain(world, name)
+            and not triage.has_lost_drain(world.seen[name])
         ]
         for why in dict.fromkeys(held[name] for name in doomed):
             names = [name for name in doomed if held[name] == why]

@@ -189,10 +189,17 @@ def astray(world: World) -> dict[str, str]:
     return decide.astray(ready, world.seen)
 
 
-def has_lost_drain(world: World, name: str) -> bool:
-    """Whether a person's drain went when we let the node power down, and did not come back."""
-    seen, off = world.seen.get(name), world.nodes[name].state is NodeState.OFF
-    return seen is not None and off and triage.has_lost_drain(seen)
+def lost_drains(world: World, spec: Cluster) -> dict[tuple[str, str], list[str]]:
+    """Nodes whose drain went when we let them power down, by its reason and owner.
+
+    Also those that an operation is at: it may take long, and then a job might get the node.
+    """
+    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name in spec.managed:
+        node = world.seen.get(name)
+        if node is not None and triage.has_lost_drain(node):
+            found[node.reason, str(node.owner)].append(name)
+    return found
 
 
 def because(found: Iterable[Finding]) -> dict[str, list[str]]:

@@ -241,7 +241,7 @@ HAZARDS: Mapping[str, Hazard] = {
     "quota": Spell(20 * HOUR, (10 * MINUTE, 6 * HOUR), _cut_quota, _raise_quota),
     "denied": _switch("credentials revoked", _revoke, 24 * HOUR, (5 * MINUTE, 2 * HOUR)),
     "replies": _number("lost_replies", [0.05, 0.3, 0.8], 8 * HOUR, (MINUTE, 4 * HOUR)),
-    "stale": _number("stale_s", [5, 20, 50], 6 * HOUR, (MINUTE, 12 * HOUR)),
+    "stale": _number("stale_s", [5, 30, 55], 6 * HOUR, (MINUTE, 12 * HOUR)),
     "boots": _number("stuck_boots", [0.2, 0.5, 1.0], 10 * HOUR, (MINUTE, HOUR)),
     "refusals": _number("refused_deletes", [0.2, 0.5, 1.0], 10 * HOUR, (MINUTE, HOUR)),
     "deletes": _number("ignored_deletes", [0.2, 0.5, 1.0], 10 * HOUR, (MINUTE, HOUR)),

@@ -1,16 +1,17 @@
 """Bugs planted on purpose: decisions without their guard. The weeks must notice each of them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from springtide import decide, triage
+from springtide import decide, repairs, triage
 from springtide.lookout import Lookout
-from springtide.ports import BatchNode
-from springtide.steps import instances, repair
+from springtide.repairs import Finding
+from springtide.steps import instances
 from springtide.steps.work import Fallen, Work
-from springtide.triage import After, Repair, Rule
+from springtide.triage import After, Repair, Rule, View
 
 Patches = list[Any]
 
@@ -27,22 +28,31 @@ def _suspend_without_a_look() -> Patches:
     ]
 
 
-def _repair_without_a_second_look() -> Patches:
-    """Whatever was broken when the operation was opened is given up when its turn comes."""
-    broken = next(rule for rule in triage.RULES if rule.repair is Repair.REPAIR)
+def _believe_the_first_list() -> Patches:
+    """Nodes are given up, with their jobs, when one list does not show them; lists lag behind."""
+    known = {rule.name: rule for rule in triage.RULES}
+    look_up = triage.rule_of
 
-    async def rules(work: Work, seen: Mapping[str, BatchNode]) -> dict[str, Rule]:
-        return dict.fromkeys(work.names, broken)
+    def rule_of(view: View) -> Rule:
+        rule = look_up(view)
+        return known["vanished"] if rule is known["unlisted"] else rule
 
-    return [patch.object(repair, "_rules", rules)]
+    return [
+        patch.object(triage, "rule_of", rule_of),
+        patch.object(triage, "limit_s", lambda after, timing: _LIMITS_S.get(after, 0.0)),
+        patch.object(repairs, "due", _due),
+    ]
 
 
-def _no_grace() -> Patches:
-    """One look at a list that lags behind is enough to give up a node."""
-    return [patch.object(triage, "limit_s", lambda after, timing: _limits_s.get(after, 0.0))]
+_LIMITS_S: Mapping[After, float | None] = {After.ALWAYS: None}
 
 
-_limits_s: Mapping[After, float | None] = {After.ALWAYS: None}
+def _due(found: Iterable[Finding], now: float) -> dict[Repair, list[Finding]]:
+    groups: dict[Repair, list[Finding]] = defaultdict(list)
+    for one in found:
+        if one.due_at is not None:
+            groups[one.rule.repair].append(one)
+    return groups
 
 
 def _strangers_are_welcome() -> Patches:
@@ -52,8 +62,7 @@ def _strangers_are_welcome() -> Patches:
 
 PLANTS: Mapping[str, Callable[[], Patches]] = {
     "suspend-without-a-look": _suspend_without_a_look,
-    "repair-without-a-second-look": _repair_without_a_second_look,
-    "no-grace": _no_grace,
+    "believe-the-first-list": _believe_the_first_list,
     "strangers-are-welcome": _strangers_are_welcome,
 }
 """By the names that `--plant` knows."""

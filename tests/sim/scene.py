@@ -69,7 +69,7 @@ def random_world(rng: Random, path: Path, seed: int) -> World:
     faults = Faults(
         before_s=rng.choice([0.1, 0.5, 2.0]),
         after_s=rng.choice([0.1, 0.5]),
-        boot_s=rng.choice([15, 40, 90]),
+        boot_s=rng.choice([5, 15, 40, 90]),
         delete_s=rng.choice([3, 20, 60]),
         address_s=rng.choice([0, 0, 5]),
         seed=seed,
@@ -188,10 +188,14 @@ class Scene:
                 self.complaints.append(f"the drain of {name} was not made again")
 
     def able(self) -> bool:
-        """Whether the daemon has been there, and heard, for long enough to make a drain again."""
-        now, long_s = asyncio.get_running_loop().time(), self.world.batch.timing.suspend_timeout_s
+        """Whether the daemon has been there, and heard, for long enough to make a drain again.
+
+        A pass does that, unless jobs can get a node sooner than the next one comes.
+        """
+        now, timing = asyncio.get_running_loop().time(), self.world.batch.timing
         away = self.life is None or self.world.batch.unavailable or self.loses_calls
-        return not away and now > self.able_since + long_s + 60
+        seldom = self.world.spec.timing.reconcile >= timing.suspend_timeout_s - 60
+        return not (away or seldom) and now > self.able_since + timing.suspend_timeout_s + 60
 
     def is_lost(self, request: Request) -> bool:
         if self.loses_calls:

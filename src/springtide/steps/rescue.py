@@ -99,16 +99,22 @@ async def _causes(work: Work, fallen: Fallen) -> Fallen:
 async def _report(work: Work, fallen: Fallen) -> None:
     """A node that was in service and did not come back is shown as such, with the reason.
 
-    What the batch system itself let go meanwhile is merely off.
+    What the batch system itself let go meanwhile is merely off; what has jobs is in service, though
+    the record has lost it.
     """
     lock_s = work.parts.spec.timing.lock
     gone = [node.name for node in work.record.of(fallen, NodeState.OFF)]
     up = list[str]()
     with suppress(Unavailable):
-        up = await still_up(work, gone)
+        up = await _idle(work, await still_up(work, gone))
         for names in decide.alike(up, fallen):
             await insist(partial(work.parts.batch.fail, names, fallen[names[0]]), lock_s)
     await release(work.on(name for name in gone if name not in up))
+
+
+async def _idle(work: Work, names: Iterable[str]) -> list[str]:
+    seen = await insist(partial(work.parts.batch.nodes, names), work.parts.spec.timing.lock)
+    return [name for name in names if name in seen and not seen[name].busy]
 
 
 async def _give_back(
