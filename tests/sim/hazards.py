@@ -143,12 +143,12 @@ def _revoke(scene: Scene, on: bool) -> None:
 
 def _silence(scene: Scene, on: bool) -> None:
     scene.world.batch.unavailable = on
-    scene.able_since = asyncio.get_running_loop().time()
+    scene.able_since = scene.now()
 
 
 def _lose_calls(scene: Scene, on: bool) -> None:
     scene.loses_calls = on
-    scene.able_since = asyncio.get_running_loop().time()
+    scene.able_since = scene.now()
 
 
 # --- what happens at once --------------------------------------------------------------------

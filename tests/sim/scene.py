@@ -120,8 +120,11 @@ class Scene:
         """A source of chance of its own for whoever asks."""
         return Random(f"{self.seed}/{of}")
 
+    def now(self) -> float:
+        return self.world.cloud.now()
+
     def say(self, text: str) -> None:
-        self.said.append((asyncio.get_running_loop().time(), text))
+        self.said.append((self.now(), text))
 
     @property
     def life(self) -> Life | None:
@@ -136,7 +139,7 @@ class Scene:
             self.lives += 1
             self.stopping.clear()
             async with self.world.living(life):
-                self.able_since = asyncio.get_running_loop().time()
+                self.able_since = self.now()
                 await first(life.over.wait(), self.over.wait(), self.stopping.wait())
             if not self.over.is_set():
                 self.say(f"daemon {'killed' if life.over.is_set() else 'stopped'}")
@@ -192,7 +195,7 @@ class Scene:
 
         A pass does that, unless jobs can get a node sooner than the next one comes.
         """
-        now, timing = asyncio.get_running_loop().time(), self.world.batch.timing
+        now, timing = self.now(), self.world.batch.timing
         away = self.life is None or self.world.batch.unavailable or self.loses_calls
         seldom = self.world.spec.timing.reconcile >= timing.suspend_timeout_s - 60
         return not (away or seldom) and now > self.able_since + timing.suspend_timeout_s + 60

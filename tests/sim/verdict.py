@@ -123,7 +123,7 @@ async def _record(scene: Scene, store: Store, nodes: Mapping[str, Node]) -> list
 
 def _overdue(scene: Scene, known: Mapping[str, Hold]) -> Iterator[Hold]:
     """Those that still keep nodes from starting, and those that nobody will ever look at again."""
-    now = scene.world.cloud.now()
+    now = scene.now()
     for hold in known.values():
         tried = hold.key.startswith("place:") and hold.until <= now
         if not tried or now > hold.until + holds.FORGOTTEN_S + AWHILE_S:
