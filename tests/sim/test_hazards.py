@@ -8,7 +8,7 @@ import pytest
 from springtide.batch.fake import Timing
 from springtide.engine import Refused
 from springtide.model import Kind, OperationState
-from springtide.ports import Rejected
+from springtide.ports import NoCapacity
 from springtide.spec import parse
 from springtide.spec.fingerprint import fingerprint
 from tests.sim.test_service import (
@@ -174,7 +174,7 @@ async def test_an_undrain_is_not_undone_by_what_was_remembered(tmp_path: Path) -
     async with world.living(Life()) as daemon:
         await deployed(daemon)
         await world.batch.drain(["c4"], "disk", "alice")
-        world.cloud.faults.refused_nodes["c4"] = Rejected("bad")
+        world.cloud.faults.refused_nodes["c4"] = NoCapacity("bad")
         await ended(daemon, await apply(world, daemon, spec(min=4)))
         del world.cloud.faults.refused_nodes["c4"]
         await daemon.people.undrain(["c4"], "alice")

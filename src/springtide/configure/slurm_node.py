@@ -47,7 +47,13 @@ class SlurmNode:
 
     async def prepare(self, site: Site) -> None:
         self.conf.parent.mkdir(parents=True, exist_ok=True)
+        self._forget_other(site)
         ensure_munge_key(self.key)
+
+    def _forget_other(self, site: Site) -> None:
+        """Nodes that boot must not read the configuration of a site that has moved since."""
+        if self.conf.exists() and f"({site.control_address})" not in self.conf.read_text():
+            self.conf.unlink()
 
     async def publish(self, site: Site, addresses: Mapping[str, str]) -> None:
         """One file that all nodes see; it is replaced whole, and only if it changes."""

@@ -185,7 +185,7 @@ async def delete_instances(work: Work) -> Fallen:
     """Delete until the provider lists them no more. Nodes that are in use are left alone.
 
     What nobody else comes back for is deleted however long it takes: it would run on, paid for.
-    Of a rebuild it falls out, and its rescue goes on: the others are to come back.
+    Of a rebuild of several it falls out, and its rescue goes on: the others are to come back.
     """
     kept = await _kept(work)
     fallen = {name: why for name, why in kept.items() if why}
@@ -193,7 +193,8 @@ async def delete_instances(work: Work) -> Fallen:
     going = work.on(name for name in work.names if name not in kept)
     if work.operation.kind in (Kind.SHRINK, Kind.STOP):
         await _let_go(going)
-    patient = work.operation.kind not in (Kind.DESTROY, Kind.REBUILD)
+    rebuilt = work.operation.kind is Kind.REBUILD and len(going.names) > 1
+    patient = not rebuilt and work.operation.kind is not Kind.DESTROY
     return fallen | await remove(going, inf if patient else work.parts.spec.timing.stop)
 
 
