@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 import uvicorn
@@ -22,6 +23,7 @@ from springtide.api.peers import PeerProtocol
 from springtide.api.server import listen
 from springtide.compose import compose
 from springtide.daemon import Daemon
+from springtide.guard import Guard
 from springtide.model import Kind, NodeState
 from springtide.ports import Instance, Launch
 from springtide.providers.fake import FakeCloud, FakeProvider, Faults
@@ -61,7 +63,7 @@ class Level0:
     def __init__(self, state: Path) -> None:
         real = compose(parse(SPEC.replace("STATE", str(state)), "level0.yaml"))
         self.cloud = FakeCloud(Faults(boot_s=1.0, delete_s=0.2))
-        provider = FakeProvider(self.cloud)
+        provider = Guard(FakeProvider(self.cloud), Random())
         parts = Parts(
             spec=real.spec,
             record=real.parts.record,
