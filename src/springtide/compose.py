@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from random import Random
 from string import digits
@@ -15,13 +16,15 @@ from springtide.batch.slurm_attachment import Attachment
 from springtide.batch.slurm_conf import control_host
 from springtide.batch.slurm_existing import MUNGE_KEY, Places
 from springtide.configure.attached_node import AttachedNode
+from springtide.configure.cloud_node import ByGroup, CloudNode
 from springtide.configure.programs import Programs
 from springtide.configure.slurm_node import SlurmNode
 from springtide.control import inside
 from springtide.daemon import Daemon, DaemonError
 from springtide.guard import LIMIT_S, Guard
 from springtide.layout import Layout
-from springtide.ports import BatchSystem, Provider, Unavailable
+from springtide.ports import BatchSystem, CloudError, Configurator, Provider, Unavailable
+from springtide.providers.cloud.catalog import Catalog
 from springtide.providers.containers import Containers, Mount
 from springtide.providers.none import NoProvider
 from springtide.record import Record
@@ -30,6 +33,7 @@ from springtide.spec import Containers as ContainersSpec
 from springtide.spec import NoProvider as NoProviderSpec
 from springtide.spec import Provider as ProviderSpec
 from springtide.spec import Slurm as SlurmSpec
+from springtide.spec.clouds import Remote
 from springtide.spec.cluster import STATE
 from springtide.spec.fresh import is_fresh
 from springtide.steps import Parts
@@ -94,8 +98,28 @@ def _provider(wanted: ProviderSpec, spec: Cluster, layout: Layout) -> Provider:
             return _containers(wanted, spec, layout)
         case NoProviderSpec():
             return NoProvider()
+        case Remote():
+            return remote(wanted, spec)
         case _:
             raise DaemonError(f"provider.kind {wanted.kind} is for tests and simulation only")
+
+
+def remote(wanted: Remote, spec: Cluster) -> Provider:
+    """A cloud's adapter is imported only if it is used: their SDKs are large."""
+    kind = wanted.kind
+    try:
+        adapter = import_module(f"springtide.providers.{kind}")
+        provider: Provider = adapter.provider(
+            wanted, Catalog(spec.images, spec.flavors), spec.state
+        )
+    except ModuleNotFoundError as error:
+        raise DaemonError(
+            f"provider.kind {kind} needs the Python package {error.name}: "
+            f"install springtide with its extra, `pip install 'springtide[{kind}]'`"
+        ) from error
+    except CloudError as error:
+        raise DaemonError(str(error)) from error
+    return provider
 
 
 def _containers(wanted: ContainersSpec, spec: Cluster, layout: Layout) -> Containers:
@@ -104,7 +128,7 @@ def _containers(wanted: ContainersSpec, spec: Cluster, layout: Layout) -> Contai
     view = _view(spec, layout)
     return Containers(
         layout.instances,
-        images={name: image.path for name, image in spec.images.items()},
+        images={name: image.path for name, image in spec.images.items() if image.path},
         mounts=[*(Mount(path, path, read_only=True) for path in view.seen), *shared],
         hidden=[layout.state, *([STATE] if STATE.is_dir() else []), *view.hidden],
         subnet=wanted.subnet,
@@ -140,13 +164,22 @@ def munge_key(batch: SlurmSpec) -> Path:
     return batch.munge_key or MUNGE_KEY
 
 
-def _batch(
-    spec: Cluster, batch: SlurmSpec, layout: Layout
-) -> tuple[BatchSystem, SlurmNode | AttachedNode]:
+def _batch(spec: Cluster, batch: SlurmSpec, layout: Layout) -> tuple[BatchSystem, Configurator]:
     if batch.attach is None:
-        return Slurm(spec), _own_node(spec, batch, layout)
-    slurm = AttachedSlurm(spec)
-    return slurm, AttachedNode(_attached_node(spec, batch, layout), slurm.prepare)
+        return Slurm(spec), _with_clouds(spec, batch, _own_node(spec, batch, layout))
+    slurm, node = AttachedSlurm(spec), _attached_node(spec, batch, layout)
+    return slurm, _with_clouds(spec, batch, node, AttachedNode(node, slurm.prepare))
+
+
+def _with_clouds(
+    spec: Cluster, batch: SlurmSpec, node: SlurmNode, attached: AttachedNode | None = None
+) -> Configurator:
+    clouds = {
+        key: CloudNode(node.control, batch.port, node.socket, provider.control_address)
+        for key in spec.remote
+        if isinstance(provider := spec.provider_of(key), Remote)
+    }
+    return ByGroup(attached or node, clouds) if clouds else attached or node
 
 
 def _own_node(spec: Cluster, batch: SlurmSpec, layout: Layout) -> SlurmNode:

@@ -11,7 +11,19 @@ from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
 
-from springtide.ports import CloudError, Instance, Launch, Provider, Site, Throttled, Transient
+from springtide.ports import (
+    Check,
+    CloudError,
+    CloudFlavor,
+    CloudImage,
+    Instance,
+    Launch,
+    Need,
+    Provider,
+    Site,
+    Throttled,
+    Transient,
+)
 
 W = TypeVar("W")
 A = TypeVar("A")
@@ -124,6 +136,10 @@ class Guard:
         self._limit_s = limit_s
         self._backoff = Backoff(random, tell)
 
+    @property
+    def in_place(self) -> bool:
+        return self.provider.in_place
+
     async def prepare(self, cluster: str) -> Site:
         return await self._whole("prepare", lambda: self.provider.prepare(cluster))
 
@@ -144,6 +160,26 @@ class Guard:
     async def reboot(self, launches: Sequence[Launch]) -> Mapping[str, Instance | CloudError]:
         wanted = {launch.node: launch for launch in launches}
         return await self._each("reboot", wanted, self.provider.reboot)
+
+    async def rebuild(self, launches: Sequence[Launch]) -> Mapping[str, Instance | CloudError]:
+        wanted = {launch.node: launch for launch in launches}
+        return await self._each("rebuild", wanted, self.provider.rebuild)
+
+    async def snapshot(self, instance: Instance, name: str) -> CloudImage:
+        return await self._whole("snapshot", lambda: self.provider.snapshot(instance, name))
+
+    async def images(self, cluster: str) -> Sequence[CloudImage]:
+        return await self._whole("images", lambda: self.provider.images(cluster))
+
+    async def forget(self, image: CloudImage) -> None:
+        await self._whole("forget", lambda: self.provider.forget(image))
+
+    async def flavors(self) -> Mapping[str, CloudFlavor]:
+        return await self._whole("flavors", self.provider.flavors)
+
+    async def check(self, cluster: str, needs: Sequence[Need]) -> Sequence[Check]:
+        """Once: what fails now is what is to be told."""
+        return await self.provider.check(cluster, needs)
 
     async def console(self, instances: Sequence[Instance]) -> Mapping[str, str]:
         return await self._whole("console", lambda: self.provider.console(instances))

@@ -65,6 +65,7 @@ class Launch:
     zone: str | None = None
     market: str | None = None
     user_data: str = ""
+    """A shell script. It finds TIDE_CLUSTER, TIDE_NODE and TIDE_GENERATION in its environment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +94,63 @@ class Site:
     facts: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class CloudImage:
+    """An image as its provider lists it."""
+
+    id: str
+    name: str
+    cluster: str = ""
+    """Whose snapshot it is; empty if it is nobody's of ours."""
+    created_at: float = 0.0
+    ready: bool = True
+    arch: str = "x86_64"
+
+
+@dataclass(frozen=True, slots=True)
+class CloudFlavor:
+    """A size that a provider has, called as the provider calls it; memory is MiB."""
+
+    name: str
+    cpus: int
+    memory: int
+    arch: str = "x86_64"
+    threads: int = 1
+    """Of each core; `cpus` counts threads."""
+    gpus: int = 0
+    price: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What the file wants of a provider for one group, at most."""
+
+    group: str
+    count: int
+    image: str
+    flavors: Sequence[str]
+    zones: Sequence[str] = ()
+    markets: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Whether something is as it must be, and what to do if not."""
+
+    name: str
+    ok: bool | None
+    """None: it cannot be said yet, or does not matter here."""
+    text: str
+    todo: str = ""
+
+
 class Provider(Protocol):
     """A place where instances live."""
+
+    @property
+    def in_place(self) -> bool:
+        """Whether `rebuild` works; if not, an instance with another image is another instance."""
+        ...
 
     async def prepare(self, cluster: str) -> Site:
         """Make the site, or find it as it is; a second call changes nothing."""
@@ -117,9 +173,40 @@ class Provider(Protocol):
         ...
 
     async def reboot(self, launches: Sequence[Launch]) -> Mapping[str, Instance | CloudError]:
-        """Start existing instances afresh in place, with this user data, an answer for each node.
+        """Start existing instances afresh in place, an answer for each node.
 
-        Id, address, generation and image stay. Twice is a second reboot.
+        With this user data, where it can be changed. Id, address, generation and image stay.
+        Twice is a second reboot.
+        """
+        ...
+
+    async def rebuild(self, launches: Sequence[Launch]) -> Mapping[str, Instance | CloudError]:
+        """The same from the image of the launch: only id, address, flavor and generation stay."""
+        ...
+
+    async def snapshot(self, instance: Instance, name: str) -> CloudImage:
+        """Make an image of what the instance has on its disk; the same name again is the same.
+
+        It need not be ready at once: `images` tells.
+        """
+        ...
+
+    async def images(self, cluster: str) -> Sequence[CloudImage]:
+        """The images that snapshots made for the cluster."""
+        ...
+
+    async def forget(self, image: CloudImage) -> None:
+        """Delete such an image; gone already is fine."""
+        ...
+
+    async def flavors(self) -> Mapping[str, CloudFlavor]:
+        """The sizes it has, by its own names; none if it makes any size, or does not tell."""
+        ...
+
+    async def check(self, cluster: str, needs: Sequence[Need]) -> Sequence[Check]:
+        """Whether it could do what the file wants: credentials, rights, names, quotas.
+
+        Changes nothing, and raises nothing: what cannot be found out is said.
         """
         ...
 

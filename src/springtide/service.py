@@ -99,6 +99,8 @@ class Fate(StrEnum):
 
     RECREATE = "recreate"
     REBOOT = "reboot"
+    REBUILD = "rebuild"
+    """In place, where the provider can: the instance stays, its disk is made anew."""
     GO = "go"
     """The batch system has let go of it: what comes next is made from the new image anyway."""
 
@@ -130,12 +132,22 @@ def _own_words(reason: str) -> str:
     return "" if re.fullmatch(r"reboot(?: asap| requested| issued)?", words.lower()) else words
 
 
-def fate(node: Node, runs: Instance | None, target: str, flavors: Sequence[str]) -> Fate:
+def fate(
+    node: Node,
+    runs: Instance | None,
+    target: str,
+    flavors: Sequence[str],
+    in_place: bool = False,
+) -> Fate:
     """A node whose instance is as it should be is rebooted, another one is made anew."""
     if runs is None or runs.state is not InstanceState.RUNNING:
         return Fate.RECREATE
     image, flavor = runs.image or node.image, runs.flavor or node.flavor
-    return Fate.REBOOT if image == target and flavor in flavors else Fate.RECREATE
+    if flavor not in flavors:
+        return Fate.RECREATE
+    if image == target:
+        return Fate.REBOOT
+    return Fate.REBUILD if in_place else Fate.RECREATE
 
 
 def outdated(

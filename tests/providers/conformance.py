@@ -11,7 +11,9 @@ import asyncio
 from dataclasses import replace
 
 from springtide.ports import InstanceState, Rejected, Transient
+from tests.providers.conformance_images import Images
 from tests.providers.conformance_reboot import Reboots
+from tests.providers.conformance_refusals import Refusals
 from tests.providers.world import (
     BLUE,
     GREEN,
@@ -27,7 +29,7 @@ from tests.providers.world import (
 )
 
 
-class Conformance(Reboots):
+class Conformance(Reboots, Images, Refusals):
     """The contract of `ports.Provider`."""
 
     async def test_each_node_gets_an_instance_of_its_own(self, world: World) -> None:

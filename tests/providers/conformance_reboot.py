@@ -19,6 +19,11 @@ from tests.providers.world import (
 )
 
 
+def booted_later(world: World, after: Instance, before: Instance) -> bool:
+    """As far as the provider tells."""
+    return after.booted_at > before.booted_at or not world.dates_boots
+
+
 class Reboots:
     """The contract of `ports.Provider.reboot`."""
 
@@ -31,9 +36,10 @@ class Reboots:
         await heard(world, "first", ["n0", "n1"])
         (made,) = instances(await provider.reboot([saying(world, "n0", "second")]))
         assert key(made) == key(before[0])
-        await heard(world, "second", ["n0"])
+        await heard(world, "second" if world.changes_user_data else "first", ["n0"])
         after, other = await running(provider, BLUE, 2)
-        assert after.booted_at > before[0].booted_at == before[0].created_at
+        assert booted_later(world, after, before[0])
+        assert before[0].booted_at == before[0].created_at
         assert replace(after, booted_at=before[0].booted_at) == before[0]
         assert (other, world.said("n1")) == (before[1], "first")
 
@@ -49,7 +55,7 @@ class Reboots:
         assert "n2" in str(answers["n2"])
         after = await running(provider, BLUE, 2)
         assert [one.id for one in after] == [one.id for one in before]
-        assert after[0].booted_at > before[0].booted_at
+        assert booted_later(world, after[0], before[0])
         assert after[1] == before[1]
 
     async def test_a_dead_instance_is_rebooted(self, world: World) -> None:
@@ -61,7 +67,8 @@ class Reboots:
         await until(provider, BLUE, lambda found: found[0].state in dead)
         (made,) = instances(await provider.reboot([saying(world, "n0", "again")]))
         assert key(made) == key(before)
-        await heard(world, "again", ["n0"])
+        if world.changes_user_data:
+            await heard(world, "again", ["n0"])
         await running(provider, BLUE, 1)
 
     async def test_every_reboot_is_another(self, world: World) -> None:
@@ -73,7 +80,8 @@ class Reboots:
         assert {key(one) for answer in answers for one in instances(answer)} == {key(before)}
         (once,) = await running(provider, BLUE, 1)
         (made,) = instances(await provider.reboot(wanted))
-        assert made.booted_at > once.booted_at > before.booted_at
+        assert booted_later(world, made, once)
+        assert booted_later(world, once, before)
         assert len(await running(provider, BLUE, 1)) == 1
 
     async def test_a_rebooted_instance_can_be_deleted(self, world: World) -> None:
@@ -111,5 +119,6 @@ class Reboots:
             word = f"after {pause_s}"
             again = instances(await provider.reboot([saying(world, node, word) for node in nodes]))
             assert [key(one) for one in again] == [key(one) for one in made]
-            await heard(world, word, nodes)
+            if world.changes_user_data:
+                await heard(world, word, nodes)
             assert len(await running(provider, BLUE, 6)) == 6

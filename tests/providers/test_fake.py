@@ -48,6 +48,7 @@ class TestConformance(Conformance):
             says=lambda node, word: word,
             said=said,
             kill=lambda one: cloud.die(one.id, InstanceState.STOPPED),
+            snapshots=True,
         )
 
 

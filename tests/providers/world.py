@@ -30,6 +30,28 @@ class World:
     """Have an instance die by itself, such that it is still listed."""
     image: str = "host"
     flavor: str = "default"
+    other_image: str | None = None
+    """An image that instances can be rebuilt from; None if there is but one."""
+    changes_user_data: bool = True
+    """Whether a reboot runs the new user data."""
+    dates_boots: bool = True
+    """Whether the provider tells when an instance booted last."""
+    snapshots: bool = False
+    """Whether it makes images of instances."""
+    refuse: Callable[[type[CloudError]], object] | None = None
+    """Have the cloud refuse the next launch, in its own way, for a reason of this class."""
+    refusals: tuple[type[CloudError], ...] = ()
+    """The reasons that it can be made to refuse launches for."""
+    lose_reply: Callable[[], object] | None = None
+    """Have the cloud do what it is asked next, and break the connection before it answers."""
+    calls: Callable[[], int] | None = None
+    """How many calls the cloud has had, of whatever kind."""
+    many: int = 0
+    """How many instances to launch when calls are counted."""
+    batch: int = 1
+    """How many instances the cloud makes with one call."""
+    throttle: Callable[[], object] | None = None
+    """Have the cloud throttle the next call, whatever it is."""
 
 
 def launch(world: World, cluster: str, node: str, generation: int = 1) -> Launch:

@@ -5,7 +5,7 @@ make a node usable soonest; `batch.parameters` of the spec adds to them and chan
 """
 
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from springtide.nodeset import fold
 from springtide.ports import Site
 from springtide.spec import Cluster
 from springtide.spec.fresh import ALONE, is_fresh
-from springtide.spec.parts import Slurm
+from springtide.spec.parts import Flavor, Slurm
 
 Settings = dict[str, str]
 
@@ -72,7 +72,7 @@ def render(cluster: Cluster, site: Site, *, state: Path, version: tuple[int, int
         "the cluster": _identity(cluster, site),
         "files and credentials": _files(Layout(state)),
         "power saving": _power_saving(cluster, Layout(state), version),
-        "nodes and jobs": _nodes_and_jobs(),
+        "nodes and jobs": _nodes_and_jobs(cluster),
         "health": _health(cluster, Layout(state)),
         "accounting": _accounting(cluster, site, Layout(state)),
     }
@@ -221,7 +221,7 @@ def _power_saving(
         "SuspendTime": _seconds(timing.idle),
         "ResumeRate": str(batch.resume_rate),
         "SuspendRate": str(batch.suspend_rate),
-        "SlurmctldParameters": ",".join(_control_options(version)),
+        "SlurmctldParameters": ",".join(_control_options(cluster, version)),
         # Nodes do not know each other's addresses: slurmctld speaks to each one itself.
         "TreeWidth": str(WIDEST_TREE),
     }
@@ -232,13 +232,14 @@ def _power_saving(
     return settings
 
 
-def _control_options(version: tuple[int, int]) -> list[str]:
+def _control_options(cluster: Cluster, version: tuple[int, int]) -> list[str]:
     """Not idle_on_node_suspend, though many have it: it ends an admin's drain."""
     # A node that registers before its address was told would have slurmctld look up its
     # name again and again with its locks held; cloud_reg_addrs takes it from the message.
     addresses = ["cloud_reg_addrs"] if version < LEARNS_ADDRESSES else []
     often = ["power_save_interval=1", "power_save_min_interval=0"]
-    return [*addresses, *often, "reboot_from_controller"]
+    fetched = ["enable_configless"] if cluster.remote else []
+    return [*addresses, *often, "reboot_from_controller", *fetched]
 
 
 def _actions(
@@ -272,10 +273,14 @@ def _seconds(duration_s: float) -> str:
     return str(max(1, ceil(duration_s)))
 
 
-def _nodes_and_jobs() -> Settings:
+def _nodes_and_jobs(cluster: Cluster) -> Settings:
+    gres = {one.partition(":")[0] for flavor in cluster.flavors.values() for one in flavor.gres}
+    alone = cluster.remote and len(cluster.remote) == len(cluster.groups)
     return {
         "ReturnToService": "2",
-        "SlurmdParameters": "config_overrides",
+        # Containers show all of this machine, whatever their flavor.
+        **({} if alone else {"SlurmdParameters": "config_overrides"}),
+        **({"GresTypes": ",".join(sorted(gres))} if gres else {}),
         "SelectType": "select/cons_tres",
         "SelectTypeParameters": "CR_Core",
         "SchedulerParameters": "batch_sched_delay=0,bf_interval=1,sched_interval=5",
@@ -328,14 +333,36 @@ def _node_line(cluster: Cluster, group: str) -> str:
     flavors = [cluster.flavor(name) for name in cluster.groups[group].flavors]
     shared = [f for f in flavors[0].features if all(f in other.features for other in flavors)]
     features = dict.fromkeys([*cluster.groups[group].features, *shared])
+    weight = cluster.groups[group].weight
     settings = {
         "NodeName": fold(cluster.names(group)),
         "CPUs": str(min(flavor.cpus for flavor in flavors)),
+        **_topology(flavors),
         "RealMemory": str(min(flavor.memory for flavor in flavors)),
+        **({"Gres": ",".join(gres)} if (gres := _gres(flavors)) else {}),
+        **({"Weight": str(weight)} if weight is not None else {}),
         **({"Feature": ",".join(features)} if features else {}),
         "State": "UNKNOWN" if _is_foreign(cluster, group) else "CLOUD",
     }
     return _line(settings)
+
+
+def _topology(flavors: Sequence[Flavor]) -> Settings:
+    """Sockets, cores and threads, where all flavors tell the same of a node that has them."""
+    told = {(flavor.cpus, flavor.sockets, flavor.threads) for flavor in flavors}
+    cpus, sockets, threads = next(iter(told))
+    if len(told) > 1 or threads is None or cpus % ((sockets or 1) * threads):
+        return {}
+    return {
+        "Sockets": str(sockets or 1),
+        "CoresPerSocket": str(cpus // ((sockets or 1) * threads)),
+        "ThreadsPerCore": str(threads),
+    }
+
+
+def _gres(flavors: Sequence[Flavor]) -> list[str]:
+    """What all of them have."""
+    return [one for one in flavors[0].gres if all(one in other.gres for other in flavors)]
 
 
 def _placeholder(cluster: Cluster) -> str:

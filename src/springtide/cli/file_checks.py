@@ -93,13 +93,20 @@ def _seen(provider: Containers, image: Image, program: Path) -> Path | None:
     if any(program.is_relative_to(mount) for mount in provider.mounts):
         return program
     own = any(program.is_relative_to(place) for place in _OWN)
-    return None if own else inside(image.path, program)
+    return None if own or image.path is None else inside(image.path, program)
+
+
+def _roots(spec: Cluster) -> dict[str, Path]:
+    """Images that container nodes use, or could."""
+    groups = spec.groups.items()
+    others = {g.image for key, g in groups if not isinstance(spec.provider_of(key), Containers)}
+    return {name: i.path for name, i in spec.images.items() if i.path and name not in others}
 
 
 def look_at_images(subject: Subject) -> Iterable[Check]:
-    for name, image in subject.spec.images.items():
+    for name, path in _roots(subject.spec).items():
         try:
-            refuse_tree(Tree(image.path))
+            refuse_tree(Tree(path))
         except Rejected as error:
             todo = f"make a root there, or correct images.{name}.path"
             yield Check(f"image {name}", False, str(error), todo)

@@ -10,20 +10,12 @@ from springtide.batch.slurm_service import PATH
 from springtide.cli.client import Client, Json
 from springtide.cli.endings import Complaint
 from springtide.cli.whereabouts import deploying
+from springtide.ports import Check
 from springtide.spec import Cluster, Slurm
 
+__all__ = ["Check", "Look", "Subject", "look", "subject"]
+
 COMMAND_S = 20.0
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One line of `tide check`."""
-
-    name: str
-    ok: bool | None
-    """None: it cannot be said yet, or does not matter here."""
-    text: str
-    todo: str = ""
 
 
 @dataclass(frozen=True, slots=True)

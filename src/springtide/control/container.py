@@ -142,7 +142,7 @@ def _write_files(spec: Cluster, ground: Ground, home: Path) -> None:
 def _needed(spec: Cluster) -> list[Path]:
     """What the daemon must see beside what it writes: images, programs, and our own code."""
     ours = (Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parent)
-    images = [image.path for image in spec.images.values()]
+    images = [image.path for image in spec.images.values() if image.path]
     prolog = getattr(spec.batch, "prolog", None)
     named = [*ours, *images, *([prolog] if prolog else []), spec.state]
     return [*named, *(path.resolve() for path in named)]

@@ -8,7 +8,18 @@ between the effects on two nodes, and between the effects and the reply, at any 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from springtide.ports import CloudError, Instance, Launch, Site, Transient
+from springtide.ports import (
+    Check,
+    CloudError,
+    CloudFlavor,
+    CloudImage,
+    Instance,
+    Launch,
+    Need,
+    Rejected,
+    Site,
+    Transient,
+)
 from springtide.providers.fake_cloud import CONTROL_ADDRESS, FakeCloud
 from springtide.providers.fake_faults import Faults
 
@@ -18,8 +29,9 @@ __all__ = ["FakeCloud", "FakeProvider", "Faults"]
 class FakeProvider:
     """Implements `ports.Provider`."""
 
-    def __init__(self, cloud: FakeCloud) -> None:
+    def __init__(self, cloud: FakeCloud, *, in_place: bool = False) -> None:
         self.cloud = cloud
+        self.in_place = in_place
         self._severed = False
 
     def sever(self) -> None:
@@ -56,6 +68,35 @@ class FakeProvider:
 
     async def reboot(self, launches: Sequence[Launch]) -> Mapping[str, Instance | CloudError]:
         return await self._for_each("reboot", self.cloud.reboot, launches)
+
+    async def rebuild(self, launches: Sequence[Launch]) -> Mapping[str, Instance | CloudError]:
+        if not self.in_place:
+            refusal = Rejected("this fake cloud makes another instance for another image")
+            return {launch.node: refusal for launch in launches}
+        return await self._for_each("rebuild", self.cloud.rebuild, launches)
+
+    async def snapshot(self, instance: Instance, name: str) -> CloudImage:
+        await self._ask("snapshot")
+        image = self.cloud.snapshot(instance, name)
+        await self._reply("snapshot")
+        return image
+
+    async def images(self, cluster: str) -> Sequence[CloudImage]:
+        await self._ask("images")
+        found = [image for image in self.cloud.snapshots.values() if image.cluster == cluster]
+        await self._reply("images")
+        return found
+
+    async def forget(self, image: CloudImage) -> None:
+        await self._ask("forget")
+        self.cloud.snapshots.pop(image.id, None)
+        await self._reply("forget")
+
+    async def flavors(self) -> Mapping[str, CloudFlavor]:
+        return {}
+
+    async def check(self, cluster: str, needs: Sequence[Need]) -> Sequence[Check]:
+        return ()
 
     async def delete(self, instances: Sequence[Instance]) -> Mapping[str, CloudError]:
         refused: dict[str, CloudError] = {}

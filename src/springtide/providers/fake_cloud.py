@@ -12,6 +12,7 @@ from ipaddress import IPv4Address
 from math import inf
 
 from springtide.ports import (
+    CloudImage,
     Denied,
     Instance,
     InstanceState,
@@ -84,6 +85,7 @@ class FakeCloud:
     now: Callable[[], float] = loop_time
     calls: Counter[str] = field(default_factory=Counter)
     sites: dict[str, Site] = field(default_factory=dict)
+    snapshots: dict[str, CloudImage] = field(default_factory=dict)
     on_running: list[Listener] = field(default_factory=list)
     on_stopped: list[Listener] = field(
         default_factory=list
@@ -155,16 +157,33 @@ class FakeCloud:
 
     def reboot(self, launch: Launch) -> Instance:
         """Start an instance again in place; all but its user data stays."""
+        return self._start_again(launch, self._find(launch).launch.image)
+
+    def rebuild(self, launch: Launch) -> Instance:
+        """The same, with another image."""
+        return self._start_again(launch, launch.image)
+
+    def _start_again(self, launch: Launch, image: str) -> Instance:
         record = self._find(launch)
         if error := self.faults.refused_nodes.get(launch.node):
             raise error
         if self.faults.chance(self.faults.refused_reboots):
             raise Transient(f"the fake cloud could not reboot {record.id} now, try again later")
-        record.launch = replace(record.launch, user_data=launch.user_data)
+        record.launch = replace(record.launch, user_data=launch.user_data, image=image)
         record.boots += 1
         self._change(record, PENDING, self.on_stopped)
         self._boot(record)
         return record.shown(record.state, self.now())
+
+    def snapshot(self, instance: Instance, name: str) -> CloudImage:
+        """An image of an instance that exists, or the one of that name."""
+        if instance.id not in self._here:
+            raise Rejected(f"{instance.node} has no instance {instance.id} to make an image of")
+        known = (
+            i for i in self.snapshots.values() if (i.cluster, i.name) == (instance.cluster, name)
+        )
+        image = next(known, None) or CloudImage(f"image-{name}", name, instance.cluster, self.now())
+        return self.snapshots.setdefault(image.id, image)
 
     def delete(self, id: str) -> None:
         """Begin to delete an instance. One that is gone or going is left to it."""

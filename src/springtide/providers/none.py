@@ -2,11 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 
-from springtide.ports import CloudError, Instance, Launch, Rejected, Site
+from springtide.ports import (
+    Check,
+    CloudError,
+    CloudFlavor,
+    CloudImage,
+    Instance,
+    Launch,
+    Need,
+    Rejected,
+    Site,
+)
 
 
 class NoProvider:
     """Implements `ports.Provider` for nodes on premises."""
+
+    in_place = False
 
     async def prepare(self, cluster: str) -> Site:
         return Site("127.0.0.1")
@@ -25,6 +37,24 @@ class NoProvider:
 
     async def reboot(self, launches: Sequence[Launch]) -> Mapping[str, Instance | CloudError]:
         return _refused(launches, "cannot reboot it: do it by hand")
+
+    async def rebuild(self, launches: Sequence[Launch]) -> Mapping[str, Instance | CloudError]:
+        return _refused(launches, "cannot rebuild it: do it by hand")
+
+    async def snapshot(self, instance: Instance, name: str) -> CloudImage:
+        raise Rejected("machines with provider `none` are not Springtide's to make images of")
+
+    async def images(self, cluster: str) -> Sequence[CloudImage]:
+        return ()
+
+    async def forget(self, image: CloudImage) -> None:
+        """There are none."""
+
+    async def flavors(self) -> Mapping[str, CloudFlavor]:
+        return {}
+
+    async def check(self, cluster: str, needs: Sequence[Need]) -> Sequence[Check]:
+        return ()
 
     async def console(self, instances: Sequence[Instance]) -> Mapping[str, str]:
         return {}

@@ -22,6 +22,7 @@ from springtide.spec.findings import (
     words,
 )
 from springtide.spec.fresh import check_fresh
+from springtide.spec.images import check_images
 from springtide.spec.problems import folded
 from springtide.spec.rebuilds import check_rebuilds
 from springtide.spec.values import parse_number, shown
@@ -45,6 +46,7 @@ def check(data: Data) -> list[Finding]:
         *_changed_host_image(data),
         *check_rebuilds(data),
         *check_fresh(data),
+        *check_images(data),
         *_control_apart(data),
         *_attached(data),
     ]

@@ -17,6 +17,7 @@ from pydantic import (
 
 from springtide.spec import lookup
 from springtide.spec.checks import check
+from springtide.spec.clouds import Remote
 from springtide.spec.parts import (
     AnyBatch,
     AnyProvider,
@@ -30,9 +31,9 @@ from springtide.spec.parts import (
     Provider,
     Rebuild,
     Slurm,
-    Strict,
     Timing,
 )
+from springtide.spec.strict import Strict
 from springtide.spec.values import AbsolutePath, Account, ClusterName, Name, Switch
 
 STATE = Path("/var/lib/springtide")
@@ -111,6 +112,11 @@ class Cluster(Strict):
     @property
     def _managed_groups(self) -> list[str]:
         return [key for key in self.groups if not isinstance(self.provider_of(key), NoProvider)]
+
+    @cached_property
+    def remote(self) -> tuple[str, ...]:
+        """The groups whose nodes have a kernel and files of their own."""
+        return tuple(key for key in self.groups if isinstance(self.provider_of(key), Remote))
 
     def names(self, group: str) -> tuple[str, ...]:
         return self.groups[group].names

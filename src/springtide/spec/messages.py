@@ -6,6 +6,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from springtide.nodeset import NodeNameError
+from springtide.spec import clouds
 from springtide.spec.cluster import Cluster
 from springtide.spec.findings import KEY, Finding, Loc
 from springtide.spec.parts import (
@@ -20,10 +21,10 @@ from springtide.spec.parts import (
     Partition,
     Rebuild,
     Slurm,
-    Strict,
     Timing,
 )
 from springtide.spec.problems import suggest
+from springtide.spec.strict import Strict
 from springtide.spec.values import MAX_SHOWN, shown
 
 _ENTRIES: Mapping[str, tuple[str, type[Strict]]] = {
@@ -34,7 +35,19 @@ _ENTRIES: Mapping[str, tuple[str, type[Strict]]] = {
 }
 _KINDS: Mapping[str, Mapping[str, type[Strict]]] = {
     "batch": {"slurm": Slurm, "fake": FakeBatch},
-    "provider": {"containers": Containers, "none": NoProvider, "fake": FakeProvider},
+    "provider": {
+        "containers": Containers,
+        "openstack": clouds.OpenStack,
+        "aws": clouds.Aws,
+        "oci": clouds.Oci,
+        "azure": clouds.Azure,
+        "google": clouds.Google,
+        "libvirt": clouds.Libvirt,
+        "terraform": clouds.Terraform,
+        "command": clouds.Command,
+        "none": NoProvider,
+        "fake": FakeProvider,
+    },
 }
 _IN_KEY = "[key]"
 _IGNORED = "default_factory_not_called"  # only says that there is another error

@@ -5,20 +5,33 @@ Attributes are called as their keys are. Times are seconds, memory is MiB.
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from springtide import nodeset
+from springtide.spec.clouds import (
+    Aws,
+    Azure,
+    Command,
+    Google,
+    Libvirt,
+    Oci,
+    OpenStack,
+    Terraform,
+)
+from springtide.spec.strict import Strict
 from springtide.spec.values import (
     AbsolutePath,
     Account,
+    Arch,
     Count,
     Cpus,
     Distinct,
     Host,
     Hosts,
     Hours,
+    Id,
     Mount,
     Name,
     Parameter,
@@ -33,27 +46,6 @@ from springtide.spec.values import (
     Switch,
     Word,
 )
-
-
-class Strict(BaseModel):
-    """Refuses keys it does not know, and does not change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_is_default(cls, data: Any) -> Any:
-        """A key with nothing after it stands for its default, as if it were not there."""
-        if data is None:
-            return {}
-        if not isinstance(data, dict):
-            return data
-        return {k: v for k, v in data.items() if v is not None or k not in cls.model_fields}
-
-    def but(self, **fields: Any) -> Self:
-        """This with other values for some fields, checked again."""
-        mine = {field: getattr(self, field) for field in type(self).model_fields}
-        return self.model_validate(mine | fields)
 
 
 def _kind(default: str) -> BeforeValidator:
@@ -152,24 +144,61 @@ class FakeProvider(Strict):
     """How long an instance takes to boot."""
 
 
-Provider = Containers | NoProvider | FakeProvider
+Provider = (
+    Containers
+    | OpenStack
+    | Aws
+    | Oci
+    | Azure
+    | Google
+    | Libvirt
+    | Terraform
+    | Command
+    | NoProvider
+    | FakeProvider
+)
 AnyProvider = Annotated[Provider, Field(discriminator="kind"), _kind("containers")]
 
 
 class Image(Strict):
     """What a node's root is made of."""
 
-    path: AbsolutePath
-    """A root directory of this machine; nodes see it, but what they write to it goes with them."""
+    path: AbsolutePath | None = None
+    """Of containers: a root directory of this machine, which nodes see, but what they write to it
+    goes with them. Of libvirt: a disk image."""
+    id: Mapping[Arch, Id] | Id | None = None
+    """A cloud's own id or name of it; where it has one for each architecture,
+    `{x86_64: …, aarch64: …}`."""
+
+    def id_for(self, arch: str) -> str | None:
+        """An id that is one for all is taken to fit."""
+        return self.id.get(arch) if isinstance(self.id, Mapping) else self.id
+
+    @property
+    def all_ids(self) -> tuple[str, ...]:
+        if self.id is None:
+            return ()
+        return tuple(self.id.values()) if isinstance(self.id, Mapping) else (self.id,)
 
 
 class Flavor(Strict):
     """How big a node is, and what an hour of it costs."""
 
+    type: Word | None = None
+    """What a cloud calls it, such as `c7i.xlarge`; left out, its name here."""
     cpus: Cpus
     """What Slurm is told; a container is not held to it."""
     memory: Size
-    """What Slurm is told; a container is not held to it."""
+    """What Slurm is told; a container is not held to it. Less than a machine has: its kernel
+    takes some."""
+    sockets: Cpus | None = None
+    """What Slurm is told of the sockets of a node; left out, nothing."""
+    threads: Cpus | None = None
+    """The threads of a core, which `cpus` counts; left out, Slurm is told nothing of cores."""
+    gres: Annotated[tuple[Word, ...], Distinct] = ()
+    """Slurm's generic resources, such as `gpu:2`."""
+    arch: Arch = "x86_64"
+    """Which of an image's ids it needs."""
     price: Price | None = None
     """Of an hour, in whatever currency; `tide plan` adds it up."""
     features: Annotated[tuple[Word, ...], Distinct] = ()
@@ -202,6 +231,8 @@ class Group(Strict):
     """Where its nodes come from; left out, as for the whole cluster."""
     features: Annotated[tuple[Word, ...], Distinct] = ()
     """Features of its nodes in Slurm."""
+    weight: Cpus | None = None
+    """Slurm gives jobs the nodes of least weight that will do; left out, its own default, 1."""
 
     @cached_property
     def names(self) -> tuple[str, ...]:

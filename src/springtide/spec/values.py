@@ -7,7 +7,7 @@ value it stands for, as Python code gives it. Its message completes "<key> must 
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -151,6 +151,33 @@ def parse_subnet(value: object) -> IPv4Network:
     return network
 
 
+def parse_address(value: object) -> str:
+    try:
+        return str(IPv4Address(str(value)))
+    except ValueError:
+        raise wrong("an IPv4 address, such as 10.0.0.5", value) from None
+
+
+def parse_option(value: object) -> Any:
+    """What a cloud is handed as it is: numbers and truths of YAML, texts, lists and mappings."""
+    match value:
+        case dict():
+            return {str(key): parse_option(each) for key, each in value.items()}
+        case list() | tuple():
+            return [parse_option(each) for each in value]
+        case "true" | "false":
+            return value == "true"
+        case str() if (number := parse_number(value)) is not None:
+            return number
+    return value
+
+
+def parse_options(value: object) -> Any:
+    if not isinstance(value, dict):
+        raise wrong("a mapping of keys to values", value)
+    return parse_option(value)
+
+
 def parse_hosts(value: object) -> str:
     """A host list, checked but not expanded; empty is no node at all."""
     if not isinstance(value, str):
@@ -231,6 +258,19 @@ Word = Annotated[
         )
     ),
 ]
+Id = Annotated[
+    str,
+    BeforeValidator(
+        matching(
+            r"[A-Za-z0-9_][^\s\x00-\x1f\x7f\"'#$`\\]{0,511}",
+            "a cloud's id or name, without spaces and quotes",
+        )
+    ),
+]
+Arch = Annotated[
+    str, BeforeValidator(matching("x86_64|aarch64", "an architecture, x86_64 or aarch64"))
+]
+Address = Annotated[str, BeforeValidator(parse_address)]
 Account = Annotated[str, BeforeValidator(_ACCOUNT)]
 ParameterName = Annotated[str, BeforeValidator(_PARAMETER_NAME)]
 Parameter = Annotated[str, BeforeValidator(_PARAMETER)]
@@ -246,6 +286,7 @@ Mount = Annotated[Path, BeforeValidator(parse_mount)]
 Subnet = Annotated[IPv4Network, BeforeValidator(parse_subnet)]
 Share = Annotated[str, BeforeValidator(parse_share)]
 Hours = Annotated[str, BeforeValidator(parse_hours)]
+Options = Annotated[dict[str, Any], BeforeValidator(parse_options)]
 Distinct = AfterValidator(distinct)
 
 

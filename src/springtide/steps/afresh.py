@@ -4,12 +4,13 @@ Rebuild and update use it; their instances are deleted and made by `instances`.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from springtide import decide, service
 from springtide.model import Kind, Node, NodeState
-from springtide.ports import BatchNode, CloudError, Instance, Power, Provider, Transient
+from springtide.ports import BatchNode, CloudError, Instance, Launch, Power, Transient
 from springtide.record import whole
 from springtide.service import Fate
 from springtide.steps.launches import describe
@@ -20,6 +21,8 @@ from springtide.steps.work import (
     merged,
     together,
 )
+
+Start = Callable[[Sequence[Launch]], Awaitable[Mapping[str, Instance | CloudError]]]
 
 LOOK_S = 0.2
 ISSUE_S = 60.0
@@ -75,30 +78,48 @@ async def _issued(work: Work, names: Sequence[str]) -> Fallen:
 # --- which way -----------------------------------------------------------------------------
 
 
-async def fates(work: Work) -> dict[str, Fate]:
-    """What becomes of each node that is in service still."""
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What becomes of a node, and the image it then has."""
+
+    fate: Fate
+    image: str | None
+
+
+async def ways(work: Work) -> dict[str, Way]:
+    """For each node that is in service still."""
     nodes = work.record.of(work.names, NodeState.DRAINING)
     seen = await insist(
         partial(work.parts.batch.nodes, [node.name for node in nodes]),
         work.parts.spec.timing.lock,
     )
     runs = await _running(work, nodes)
-    strange = {node.name: target(work, node, seen.get(node.name)) for node in nodes}
-    strange = {name: i for name, i in strange.items() if i not in work.parts.spec.images}
+    targets = {
+        node.name: target(work, node, seen.get(node.name), runs.get(node.name)) for node in nodes
+    }
+    own = {node.name: _image(node, runs.get(node.name)) for node in nodes}
+    known = work.parts.spec.images
+    strange = {n: i for n, i in targets.items() if i not in known and i != own[n]}
     await _say_unknown(work, strange)
+    targets |= {name: own[name] or "" for name in strange}
     return {
-        node.name: Fate.REBOOT
-        if node.name in strange
-        else _fate(work, node, seen.get(node.name), runs.get(node.name))
+        node.name: _way(work, node, seen.get(node.name), runs.get(node.name), targets[node.name])
         for node in nodes
     }
 
 
-def _fate(work: Work, node: Node, seen: BatchNode | None, runs: Instance | None) -> Fate:
+def _way(work: Work, node: Node, seen: BatchNode | None, runs: Instance | None, image: str) -> Way:
     if seen is not None and seen.power in (Power.DOWN, Power.GOING_DOWN):
-        return Fate.GO
-    flavors = work.parts.spec.groups[node.group].flavors
-    return service.fate(node, runs, target(work, node, seen), flavors)
+        return Way(Fate.GO, image)
+    parts = work.parts
+    in_place = parts.providers.get(node.group, parts.home).in_place
+    flavors = parts.spec.groups[node.group].flavors
+    return Way(service.fate(node, runs, image, flavors, in_place), image)
+
+
+def _image(node: Node, runs: Instance | None) -> str | None:
+    """What it runs, as far as anybody knows."""
+    return (runs.image if runs else None) or node.image
 
 
 async def _say_unknown(work: Work, images: Mapping[str, str]) -> None:
@@ -109,13 +130,13 @@ async def _say_unknown(work: Work, images: Mapping[str, str]) -> None:
     await work.record.note("not rebuilt", nodes=told, operation=work.operation.id)
 
 
-def target(work: Work, node: Node, seen: BatchNode | None) -> str:
+def target(work: Work, node: Node, seen: BatchNode | None, runs: Instance | None) -> str:
     """The image that a node should run: as asked for, or as the file says."""
     options = work.operation.options
     reason = seen.reason if seen and options.get("via") == "batch" else ""
     action = options.get("action")
     if service.only_reboot(reason, action):
-        return node.image or ""
+        return _image(node, runs) or ""
     asked = options.get("image") or service.image_asked(reason, action)
     return asked or work.parts.spec.groups[node.group].image
 
@@ -142,31 +163,48 @@ async def reboot(work: Work, names: Sequence[str]) -> Fallen:
 
 async def reboot_requested(work: Work) -> Fallen:
     """Those that were to be rebooted, now or before a crash: they have an instance still."""
-    wanted = [n.name for n in work.record.of(work.names, NodeState.REQUESTED) if n.instance]
-    await expect(work, wanted)
-    by_provider = work.by_provider(wanted)
-    return merged(await together(_reboot(work, provider, some) for provider, some in by_provider))
+    wanted = [n for n in work.record.of(work.names, NodeState.REQUESTED) if n.instance]
+    await expect(work, [node.name for node in wanted])
+    rebuilt = await _to_rebuild(work, wanted)
+    rebooted = [node.name for node in wanted if node.name not in rebuilt]
+    calls = [
+        *(
+            _start(work, p.rebuild, some, "instance rebuilt")
+            for p, some in work.by_provider(rebuilt)
+        ),
+        *(
+            _start(work, p.reboot, some, "instance rebooted")
+            for p, some in work.by_provider(rebooted)
+        ),
+    ]
+    return merged(await together(calls))
 
 
-async def _reboot(work: Work, provider: Provider, names: Sequence[str]) -> Fallen:
+async def _to_rebuild(work: Work, nodes: Sequence[Node]) -> list[str]:
+    """Those whose instance has not the image that they are to have."""
+    parts = work.parts
+    able = [n for n in nodes if parts.providers.get(n.group, parts.home).in_place]
+    runs = await _running(work, able) if able else {}
+    return [n.name for n in able if n.name in runs and _image(n, runs[n.name]) != n.image]
+
+
+async def _start(work: Work, do: Start, names: Sequence[str], what: str) -> Fallen:
     pending, fallen = list(names), Fallen()
     while pending:
-        results = await _call(work, provider, pending)
-        await _rebooted(work, results)
+        results = await _call(work, do, pending)
+        await _started(work, results, what)
         failed = {n: e for n, e in results.items() if isinstance(e, CloudError)}
         pending = decide.again(failed, results)
         fallen |= {n: decide.explain(e) for n, e in failed.items() if n not in pending}
     return fallen
 
 
-async def _call(
-    work: Work, provider: Provider, names: Sequence[str]
-) -> Mapping[str, Instance | CloudError]:
+async def _call(work: Work, do: Start, names: Sequence[str]) -> Mapping[str, Instance | CloudError]:
     nodes = work.record.of(names)
     launches = [describe(work, node, (node.flavor or "", node.zone, None)) for node in nodes]
 
     async def call() -> Mapping[str, Instance | CloudError]:
-        return await provider.reboot(launches)
+        return await do(launches)
 
     try:
         results = await whole(call())
@@ -176,17 +214,18 @@ async def _call(
     return {name: results.get(name, silent) for name in names}
 
 
-async def _rebooted(work: Work, results: Mapping[str, Instance | CloudError]) -> None:
+async def _started(work: Work, results: Mapping[str, Instance | CloudError], what: str) -> None:
     made = {name: one for name, one in results.items() if isinstance(one, Instance)}
     moves = [
         node.to(
             NodeState.BOOTING,
             address=made[node.name].address or node.address,
+            rebuilds=node.rebuilds + (what == "instance rebuilt"),
             config=work.parts.config_of(node.group),
         )
         for node in work.record.of(made, NodeState.REQUESTED)
     ]
-    await work.record.move(moves, "instance rebooted", work.operation.id)
+    await work.record.move(moves, what, work.operation.id)
 
 
 async def restart_with_configuration(work: Work) -> Fallen:
@@ -201,6 +240,6 @@ async def restart_with_configuration(work: Work) -> Fallen:
 async def _gone(work: Work) -> Fallen:
     return {
         name: "the batch system has let go of it; it starts with the new configuration"
-        for name, fate in (await fates(work)).items()
-        if fate is Fate.GO
+        for name, way in (await ways(work)).items()
+        if way.fate is Fate.GO
     }

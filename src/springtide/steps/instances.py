@@ -221,21 +221,26 @@ async def _prove(work: Work, seen: Iterable[BatchNode]) -> None:
 async def _not_recreated(work: Work) -> dict[str, str]:
     """A rebuild: those that are only rebooted, and those that it did not come to."""
     fallen = await afresh.have_rebooted(work)
-    fates = await afresh.fates(work)
-    await _aim(work, fates)
-    return {name: "" for name, fate in fates.items() if fate is Fate.REBOOT} | fallen
+    ways = await afresh.ways(work)
+    await _aim(work, ways)
+    in_place = (Fate.REBOOT, Fate.REBUILD)
+    return {name: "" for name, way in ways.items() if way.fate in in_place} | fallen
 
 
-async def _aim(work: Work, fates: Mapping[str, Fate]) -> None:
+async def _aim(work: Work, ways: Mapping[str, afresh.Way]) -> None:
     """Record which image a node is to have, for the steps to come."""
-    names = [name for name, fate in fates.items() if fate is Fate.RECREATE]
-    nodes = work.record.of(names)
-    seen = await insist(partial(work.parts.batch.nodes, names), work.parts.spec.timing.lock)
-    moves = [
-        Move(node, replace(node, image=afresh.target(work, node, seen.get(node.name))))
-        for node in nodes
+    nodes = [n for n in work.record.of(ways) if ways[n.name].fate is not Fate.GO]
+    moves = [Move(node, replace(node, image=ways[node.name].image)) for node in nodes]
+    begun = [
+        move for move, node in zip(moves, nodes, strict=True) if _is_made_anew(ways[node.name])
     ]
-    await work.record.move(moves, "rebuild begun", work.operation.id)
+    await work.record.move(begun, "rebuild begun", work.operation.id)
+    kept = [move for move in moves if move not in begun and move.after != move.before]
+    await work.record.move(kept, "image known", work.operation.id)
+
+
+def _is_made_anew(way: afresh.Way) -> bool:
+    return way.fate in (Fate.RECREATE, Fate.REBUILD)
 
 
 async def _let_go(work: Work) -> None:

@@ -23,7 +23,17 @@ from pathlib import Path
 from shutil import rmtree
 from typing import TypeVar
 
-from springtide.ports import CloudError, Instance, Launch, Rejected, Site
+from springtide.ports import (
+    Check,
+    CloudError,
+    CloudFlavor,
+    CloudImage,
+    Instance,
+    Launch,
+    Need,
+    Rejected,
+    Site,
+)
 from springtide.providers.containers import addresses, forgotten, links, remains, site
 from springtide.providers.containers.console import read_consoles
 from springtide.providers.containers.erase import erase, sweep_gone
@@ -46,6 +56,8 @@ _T = TypeVar("_T")
 
 class Containers:
     """Implements `ports.Provider` for the one cluster of `directory`."""
+
+    in_place = False
 
     def __init__(
         self,
@@ -88,6 +100,26 @@ class Containers:
 
     async def reboot(self, launches: Sequence[Launch]) -> Mapping[str, Instance | CloudError]:
         return await self._for_each(self._reboot, launches)
+
+    async def rebuild(self, launches: Sequence[Launch]) -> Mapping[str, Instance | CloudError]:
+        refusal = Rejected("a container with another image is another container")
+        return {launch.node: refusal for launch in launches}
+
+    async def snapshot(self, instance: Instance, name: str) -> CloudImage:
+        raise Rejected("containers cannot be made images of")
+
+    async def images(self, cluster: str) -> Sequence[CloudImage]:
+        return ()
+
+    async def forget(self, image: CloudImage) -> None:
+        """There are none."""
+
+    async def flavors(self) -> Mapping[str, CloudFlavor]:
+        return {}
+
+    async def check(self, cluster: str, needs: Sequence[Need]) -> Sequence[Check]:
+        """`tide check` looks at this machine itself."""
+        return ()
 
     async def console(self, instances: Sequence[Instance]) -> Mapping[str, str]:
         return await self._run(read_consoles, self._directory, instances)
