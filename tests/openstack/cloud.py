@@ -1,0 +1,158 @@
+"""The standing cloud as tests see it: how to reach it, and what can be done to it."""
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from openstack.compute.v2.service import Service
+from openstack.config import OpenStackConfig
+from openstack.connection import Connection
+
+from tests.openstack import conf, contents
+from tests.openstack.control_plane import WORKERS, Servers
+from tests.openstack.proxy import Proxy
+
+GONE_S = 90.0
+
+
+@dataclass(slots=True)
+class Cloud:
+    """`clouds_yaml` knows the clouds `test` (a member's password), `appcred` (the same member by
+    an application credential) and `admin`; `nova` counts calls and makes faults."""
+
+    clouds_yaml: Path
+    admin: Connection
+    project_id: str
+    nova: Proxy
+    servers: Servers
+    has_volumes: bool = False
+    images: dict[str, str] = field(default_factory=dict)
+    flavors: dict[str, str] = field(default_factory=dict)
+    network_id: str = ""
+
+    def connect(self, name: str = "test", **options: Any) -> Connection:
+        """As one of the users; closed by the caller."""
+        config = OpenStackConfig(config_files=[str(self.clouds_yaml)], load_envvars=False)
+        return Connection(config=config.get_one(name, **options))
+
+    def set_quota(self, **limits: int) -> None:
+        """Of the members' project: `instances`, `cores`, `ram`; -1 is without limit."""
+        self.admin.set_compute_quotas(self.project_id, **limits)
+
+    def reset_quota(self) -> None:
+        self.admin.delete_compute_quotas(self.project_id)
+
+    def disable_compute(self) -> None:
+        """From now on no valid host is found for new instances."""
+        self.admin.compute.disable_service(self._compute(), disabled_reason="test")
+
+    def enable_compute(self) -> None:
+        self.admin.compute.enable_service(self._compute())
+
+    @contextmanager
+    def full(self) -> Iterator[None]:
+        """No valid host, for the length of the block."""
+        self.disable_compute()
+        try:
+            yield
+        finally:
+            self.enable_compute()
+
+    @contextmanager
+    def down(self, server: str) -> Iterator[None]:
+        """Connections to one server are refused: keystone, glance, neutron, nova, ..."""
+        self.servers.processes.stop(server)
+        try:
+            yield
+        finally:
+            self.servers.start(server)
+            if server not in WORKERS:
+                self.servers.await_api(server)
+
+    @contextmanager
+    def hung(self, server: str) -> Iterator[None]:
+        """One server takes connections and answers nothing; what it was asked it does later."""
+        self.servers.processes.send(server, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.servers.processes.send(server, signal.SIGCONT)
+
+    def start_volumes(self) -> None:
+        """Cinder costs more memory than any test but those of volumes should: on demand."""
+        if not self.has_volumes:
+            self.servers.start_volumes(self._volume_services_are_up)
+            self.has_volumes = True
+
+    def clean(self) -> None:
+        """As it was at first, for the next test: no instances, faults, counts or limits."""
+        self.nova.forget()
+        self.enable_compute()
+        self.reset_quota()
+        with self.connect() as member:
+            for server in member.compute.servers(details=False):
+                member.compute.delete_server(server, ignore_missing=True)
+            self.await_instances(member, 0)
+            if self.has_volumes:
+                for volume in member.block_storage.volumes(details=False):
+                    member.block_storage.delete_volume(volume, ignore_missing=True)
+        self.nova.forget()
+
+    def await_instances(self, member: Connection, number: int) -> None:
+        deadline = time.monotonic() + GONE_S
+        while len(seen := [server.name for server in member.compute.servers()]) != number:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not {number} instances but {len(seen)}: {', '.join(seen)}")
+            time.sleep(0.2)
+
+    def look_around(self) -> None:
+        """Learn the ids of what is in it."""
+        self.images = {image.name: image.id for image in self.admin.image.images()}
+        self.flavors = {flavor.name: flavor.id for flavor in self.admin.compute.flavors()}
+        self.network_id = self.admin.network.find_network(contents.NETWORK).id
+
+    def is_ready(self) -> bool:
+        """Its workers have reported and the host is known to the scheduler."""
+        up = {service.binary for service in self.admin.compute.services() if service.state == "up"}
+        return up >= set(WORKERS) and bool(list(self.admin.compute.hypervisors()))
+
+    def _compute(self) -> Service:
+        return next(iter(self.admin.compute.services(binary="nova-compute")))
+
+    def _volume_services_are_up(self) -> bool:
+        services = self.admin.block_storage.services()
+        return {s.binary for s in services if s.state == "up"} >= {
+            "cinder-scheduler",
+            "cinder-volume",
+        }
+
+
+def write_clouds(path: Path, credential: tuple[str, str]) -> None:
+    """JSON is YAML. The names of clouds and users are ours: nothing here is secret."""
+    common = {"region_name": "RegionOne", "identity_api_version": "3"}
+    by_credential = {
+        "auth_url": conf.AUTH_URL,
+        "application_credential_id": credential[0],
+        "application_credential_secret": credential[1],
+    }
+    clouds = {
+        "test": {**common, "auth": contents.auth_of(contents.MEMBER, contents.PROJECT)},
+        "appcred": {**common, "auth_type": "v3applicationcredential", "auth": by_credential},
+        "admin": {**common, "auth": contents.auth_of("admin", "admin")},
+    }
+    path.write_text(json.dumps({"clouds": clouds}, indent=2))
+    path.chmod(0o600)
+
+
+def make_credential() -> tuple[str, str]:
+    """Only its owner can make an application credential; its secret is told once."""
+    with contents.connect_as(contents.MEMBER, contents.PROJECT) as member:
+        made = member.identity.create_application_credential(
+            member.current_user_id, name="springtide"
+        )
+    return made.id, made.secret
