@@ -34,8 +34,15 @@ _T = TypeVar("_T")
 class Cloud:
     """Implements `ports.Provider`."""
 
-    def __init__(self, driver: Driver, threads: int = THREADS) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        threads: int = THREADS,
+        after: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`after` is awaited after each call, to take from the threads what they have to tell."""
         self.driver = driver
+        self._after = after
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="cloud")
         self._unseen: dict[str, tuple[Instance, float]] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -183,7 +190,11 @@ class Cloud:
     async def _run(self, do: Callable[..., _T], *arguments: object) -> _T:
         """In a thread. One who is cancelled meanwhile waits: its effect is then to be seen."""
         done = asyncio.get_running_loop().run_in_executor(self._pool, do, *arguments)
-        return await _to_its_end(done)
+        try:
+            return await _to_its_end(done)
+        finally:
+            if self._after:
+                await self._after()
 
 
 async def _to_its_end(done: Awaitable[_T]) -> _T:
