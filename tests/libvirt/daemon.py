@@ -51,7 +51,10 @@ group = "root"
 namespaces = []
 cgroup_controllers = []
 security_driver = "none"
+dynamic_ownership = 0
+remember_owner = 0
 """
+"""Without the last two it would note in the image's files who uses them, and a killed run stays."""
 LIBVIRTD = """\
 auth_unix_rw = "none"
 auth_unix_ro = "none"

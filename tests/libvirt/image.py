@@ -8,7 +8,7 @@ The node does what a machine with cloud-init does, see `node/rc` and `node/first
 name from a seed labelled `cidata` (virtio disk, IDE or virtio-scsi CD), its address from
 network-config or by DHCP, and runs the user data once per instance id, as root, if it begins
 with `#!`. Scripts below /var/lib/cloud/scripts/per-boot run at every boot. All that is said goes
-to the serial console. The cgroup2 filesystem is mounted, /run/munge is there; no daemon is
+to the serial console. Controllers of cgroup v1 are mounted, /run/munge is there; no daemon is
 started and there is no munge key: that is up to user data.
 """
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from tests.libvirt.kernel import Unpacked
 
 NODE = Path(__file__).with_name("node")
-PACKAGES = ("busybox-static", "libc6", "munge", "slurm-wlm-basic-plugins", "slurmd", "bash")
+PACKAGES = ("busybox-static", "libc6", "munge", "slurm-wlm-basic-plugins", "slurmd", "bash", "dash")
 PROGRAMS = (
-    "/bin/bash", "/usr/bin/getent", "/usr/bin/munge", "/usr/bin/scontrol", "/usr/bin/setpriv",
-    "/usr/bin/srun", "/usr/bin/unmunge", "/usr/sbin/munged", "/usr/sbin/slurmd",
-    "/usr/sbin/slurmstepd",
+    "/bin/bash", "/bin/dash", "/usr/bin/getent", "/usr/bin/munge", "/usr/bin/scontrol",
+    "/usr/bin/setpriv", "/usr/bin/srun", "/usr/bin/unmunge", "/usr/sbin/munged",
+    "/usr/sbin/slurmd", "/usr/sbin/slurmstepd",
 )  # fmt: skip
 PLUGINS = Path("/usr/lib/x86_64-linux-gnu/slurm-wlm")
 UNUSED = re.compile(
@@ -65,14 +65,20 @@ def plant(root: Path, kernel: Unpacked) -> None:
     """The root file system."""
     for name in DIRECTORIES:
         (root / name).mkdir(parents=True)
-    listed = subprocess.run(["busybox", "--list"], check=True, capture_output=True, text=True)
-    _plant_busybox(root, listed.stdout.split())
+    _plant_busybox(root, _applets())
     plugins = [path for path in PLUGINS.glob("*.so") if not UNUSED.search(path.name)]
     for path in with_libraries([*map(Path, PROGRAMS), *plugins]):
         _plant_file(root, path)
     _plant_modules(root, kernel)
     _plant_settings(root)
     _plant_users(root)
+
+
+def _applets() -> list[str]:
+    """But those that come as programs of their own, which can more."""
+    listed = subprocess.run(["busybox", "--list"], check=True, capture_output=True, text=True)
+    better = {"sh", *(Path(program).name for program in PROGRAMS)}
+    return [name for name in listed.stdout.split() if name not in better]
 
 
 def _plant_busybox(root: Path, names: Iterable[str]) -> None:
@@ -113,6 +119,8 @@ def _plant_settings(root: Path) -> None:
     for name in ("rc", "first", "dhcp", "inittab"):
         shutil.copy(NODE / name, root / "etc" / name)
     shutil.copy(NODE / "power", root / "etc" / "acpi" / "PWRF" / "00000080")
+    # That of busybox takes its own programs for those of the same name on PATH.
+    (root / "bin" / "sh").symlink_to("dash")
     (root / "sbin" / "init").symlink_to("/bin/busybox")
     (root / "sbin" / "modprobe").symlink_to("/bin/busybox")
     (root / "usr" / "bin" / "env").symlink_to("/bin/busybox")
