@@ -18,12 +18,13 @@ from tests.providers.world import (
     BLUE,
     GREEN,
     World,
+    born,
     cancelled_after,
     delete_until_gone,
     instances,
-    key,
     launch,
     prepared,
+    remove_until_gone,
     running,
     until,
 )
@@ -72,14 +73,14 @@ class Conformance(Reboots, Images, Refusals):
         wanted = [launch(world, BLUE, "n0"), launch(world, BLUE, "n1")]
         first = instances(await provider.create(wanted))
         again = instances(await provider.create(wanted))
-        assert [key(one) for one in first] == [key(one) for one in again]
+        assert [born(one) for one in first] == [born(one) for one in again]
         assert len(await running(provider, BLUE, 2)) == 2
 
     async def test_the_same_launch_at_once_makes_no_second_one(self, world: World) -> None:
         provider = await prepared(world, BLUE)
         wanted = [launch(world, BLUE, "n0")]
         answers = await asyncio.gather(*(provider.create(wanted) for _ in range(4)))
-        assert len({key(one) for answer in answers for one in instances(answer)}) == 1
+        assert len({born(one) for answer in answers for one in instances(answer)}) == 1
         assert len(await running(provider, BLUE, 1)) == 1
 
     async def test_another_client_finds_the_instances(self, world: World) -> None:
@@ -87,7 +88,7 @@ class Conformance(Reboots, Images, Refusals):
         made = instances(await provider.create([launch(world, BLUE, "n0")]))
         await provider.close()
         other = world.open(BLUE)
-        assert [key(one) for one in await running(other, BLUE, 1)] == [key(one) for one in made]
+        assert [born(one) for one in await running(other, BLUE, 1)] == [born(one) for one in made]
         assert instances(await other.create([launch(world, BLUE, "n0")]))[0].id == made[0].id
         await delete_until_gone(other, BLUE)
         await other.close()
@@ -162,7 +163,7 @@ class Conformance(Reboots, Images, Refusals):
     async def test_removing_the_site_removes_what_is_on_it(self, world: World) -> None:
         provider = await prepared(world, BLUE)
         await provider.create([launch(world, BLUE, f"n{i}") for i in range(3)])
-        await provider.remove(BLUE)
+        await remove_until_gone(provider, BLUE)
         assert await provider.list(BLUE) == []
         await provider.remove(BLUE)
 

@@ -7,6 +7,7 @@ from springtide.ports import Instance, InstanceState, Rejected, Transient
 from tests.providers.world import (
     BLUE,
     World,
+    born,
     cancelled_after,
     heard,
     instances,
@@ -118,7 +119,7 @@ class Reboots:
             )
             word = f"after {pause_s}"
             again = instances(await provider.reboot([saying(world, node, word) for node in nodes]))
-            assert [key(one) for one in again] == [key(one) for one in made]
+            assert [born(one) for one in again] == [born(one) for one in made]
             if world.changes_user_data:
                 await heard(world, word, nodes)
             assert len(await running(provider, BLUE, 6)) == 6

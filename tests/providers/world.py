@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from springtide.ports import CloudError, Instance, InstanceState, Launch, Provider
+from springtide.ports import CloudError, Instance, InstanceState, Launch, Provider, Transient
 
 LIMIT_S = 60.0
 BLUE, GREEN = f"blue-{os.getpid()}", f"green-{os.getpid()}"
@@ -78,6 +78,11 @@ def key(one: Instance) -> tuple[str, str, int, str | None]:
     return one.id, one.node, one.generation, one.address
 
 
+def born(one: Instance) -> tuple[str, str, int]:
+    """What the answer to a launch tells: some clouds know the address only later."""
+    return one.id, one.node, one.generation
+
+
 async def until(
     provider: Provider, cluster: str, holds: Callable[[Sequence[Instance]], bool]
 ) -> Sequence[Instance]:
@@ -108,6 +113,17 @@ async def delete_until_gone(provider: Provider, cluster: str) -> None:
     while found := await provider.list(cluster):
         assert asyncio.get_running_loop().time() < end, f"still {found} after {LIMIT_S:.0f} s"
         await provider.delete(found)
+        await asyncio.sleep(0.02)
+
+
+async def remove_until_gone(provider: Provider, cluster: str) -> None:
+    """As who removes a site does: clouds take their time over what is on it."""
+    end = asyncio.get_running_loop().time() + LIMIT_S
+    while True:
+        try:
+            return await provider.remove(cluster)
+        except Transient:
+            assert asyncio.get_running_loop().time() < end, f"still there after {LIMIT_S:.0f} s"
         await asyncio.sleep(0.02)
 
 
