@@ -222,4 +222,6 @@ def _show(root: Path) -> None:
     """What a failed test leaves to read."""
     for path in sorted((root / "log").rglob("*")):
         if path.is_file():
-            print(f"=== {path.name}", *path.read_text().splitlines()[-40:], sep="\n")
+            print(
+                f"=== {path.name}", *path.read_text(errors="replace").splitlines()[-40:], sep="\n"
+            )

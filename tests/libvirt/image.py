@@ -10,6 +10,11 @@ network-config or by DHCP, and runs the user data once per instance id, as root,
 with `#!`. Scripts below /var/lib/cloud/scripts/per-boot run at every boot. All that is said goes
 to the serial console. Controllers of cgroup v1 are mounted, /run/munge is there; no daemon is
 started and there is no munge key: that is up to user data.
+
+User data that has it join a Slurm writes the control host into /etc/hosts and the key into
+/etc/munge/munge.key (owner munge, mode 400), starts munged as munge, and then
+`slurmd --conf-server ADDRESS:PORT -b -N NAME`. That asks for the configuration over munge's
+usual socket; if slurm.conf names another, it must lead there.
 """
 
 import fcntl
