@@ -1,7 +1,7 @@
 """The composition root: a spec becomes a daemon with real parts. Only `api.server` calls it."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -27,12 +27,14 @@ from springtide.ports import BatchSystem, CloudError, Configurator, Provider, Un
 from springtide.providers.cloud.catalog import Catalog
 from springtide.providers.containers import Containers, Mount
 from springtide.providers.none import NoProvider
+from springtide.providers.programs.notes import Note
 from springtide.record import Record
 from springtide.spec import Cluster
 from springtide.spec import Containers as ContainersSpec
 from springtide.spec import NoProvider as NoProviderSpec
 from springtide.spec import Provider as ProviderSpec
 from springtide.spec import Slurm as SlurmSpec
+from springtide.spec.clouds import Programs as ProgramsSpec
 from springtide.spec.clouds import Remote
 from springtide.spec.cluster import STATE
 from springtide.spec.fresh import is_fresh
@@ -59,12 +61,13 @@ def _parts(spec: Cluster, record: Record) -> Parts:
     assert isinstance(spec.batch, SlurmSpec)
     layout = Layout(spec.state)
     guarded = partial(_guarded, record=record, limit_s=spec.timing.start)
-    home = guarded(_provider(spec.provider, spec, layout))
+    made_of = partial(_provider, spec=spec, layout=layout, record=record)
+    home = guarded(made_of(spec.provider))
     batch, configurator = _batch(spec, spec.batch, layout)
     return Parts(
         spec=spec,
         record=record,
-        providers=_by_group(spec, home, lambda kind: guarded(_provider(kind, spec, layout))),
+        providers=_by_group(spec, home, lambda kind: guarded(made_of(kind))),
         home=home,
         batch=batch,
         configurator=configurator,
@@ -92,26 +95,30 @@ def _by_group(
     }
 
 
-def _provider(wanted: ProviderSpec, spec: Cluster, layout: Layout) -> Provider:
+def _provider(wanted: ProviderSpec, spec: Cluster, layout: Layout, record: Record) -> Provider:
     match wanted:
         case ContainersSpec():
             return _containers(wanted, spec, layout)
         case NoProviderSpec():
             return NoProvider()
         case Remote():
-            return remote(wanted, spec)
+            return remote(wanted, spec, partial(_noted, record))
         case _:
             raise DaemonError(f"provider.kind {wanted.kind} is for tests and simulation only")
 
 
-def remote(wanted: Remote, spec: Cluster) -> Provider:
+async def _noted(record: Record, what: str, nodes: Mapping[str, str] | None, detail: str) -> None:
+    await record.note(what, nodes=nodes, detail=detail)
+
+
+def remote(wanted: Remote, spec: Cluster, note: Note) -> Provider:
     """A cloud's adapter is imported only if it is used: their SDKs are large."""
+    catalog = Catalog(spec.images, spec.flavors)
+    more = (note,) if isinstance(wanted, ProgramsSpec) else ()
     kind = wanted.kind
     try:
         adapter = import_module(f"springtide.providers.{kind}")
-        provider: Provider = adapter.provider(
-            wanted, Catalog(spec.images, spec.flavors), spec.state
-        )
+        provider: Provider = adapter.provider(wanted, catalog, spec.state, *more)
     except ModuleNotFoundError as error:
         raise DaemonError(
             f"provider.kind {kind} needs the Python package {error.name}: "

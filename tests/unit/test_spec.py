@@ -81,7 +81,7 @@ def test_an_unknown_key_names_the_nearest_valid_one() -> None:
 
 @pytest.mark.accepts("A21")
 def test_an_unknown_key_like_no_valid_one_lists_them_all() -> None:
-    expected = "unknown key 'xyzzy' in image 'base'; valid keys are path"
+    expected = "unknown key 'xyzzy' in image 'base'; valid keys are path, id"
     text = "cluster: blue\nimages: {base: {path: /srv/base, xyzzy: 1}}"
     assert problem_of(text) == f"cluster.yaml:2:34: {expected}"
 

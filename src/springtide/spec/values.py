@@ -267,11 +267,23 @@ Id = Annotated[
         )
     ),
 ]
+Type = Annotated[
+    str,
+    BeforeValidator(
+        matching(
+            r"[A-Za-z0-9_][A-Za-z0-9_.:/|-]{0,255}",
+            "what a cloud calls a size of machines, or several of them with '|' in between",
+        )
+    ),
+]
 Arch = Annotated[
     str, BeforeValidator(matching("x86_64|aarch64", "an architecture, x86_64 or aarch64"))
 ]
 Address = Annotated[str, BeforeValidator(parse_address)]
 Account = Annotated[str, BeforeValidator(_ACCOUNT)]
+Argument = Annotated[
+    str, BeforeValidator(matching(r"[^\x00-\x1f\x7f]{1,1000}", "a word of a command"))
+]
 ParameterName = Annotated[str, BeforeValidator(_PARAMETER_NAME)]
 Parameter = Annotated[str, BeforeValidator(_PARAMETER)]
 Host = Annotated[str, BeforeValidator(parse_host)]

@@ -7,6 +7,7 @@ from springtide.spec.clouds.google import Google
 from springtide.spec.clouds.libvirt import Libvirt
 from springtide.spec.clouds.oci import Oci
 from springtide.spec.clouds.openstack import OpenStack
+from springtide.spec.clouds.programs import Programs
 from springtide.spec.clouds.remote import Remote
 from springtide.spec.clouds.terraform import Terraform
 
@@ -18,6 +19,7 @@ __all__ = [
     "Libvirt",
     "Oci",
     "OpenStack",
+    "Programs",
     "Remote",
     "Terraform",
 ]

@@ -4,22 +4,22 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from springtide.spec.clouds.remote import Remote
-from springtide.spec.values import Parameter
+from springtide.spec.clouds.programs import Programs
+from springtide.spec.values import Argument
 
-Words = Annotated[tuple[Parameter, ...], Field(min_length=1)]
+Words = Annotated[tuple[Argument, ...], Field(min_length=1)]
 
 
-class Command(Remote):
-    """Nodes switched by programs of the site: IPMI, Wake-on-LAN, anything."""
+class Command(Programs):
+    """Nodes switched on and off by programs of the site: IPMI, Wake-on-LAN, anything."""
 
     kind: Literal["command"] = "command"
-    """Programs get the nodes on standard input, and say on standard output what became of them."""
+    """Programs read a line for each node, and print what became of it."""
     create: Words
-    """The program, with its arguments, that starts nodes."""
+    """The program that starts nodes, with its arguments."""
     delete: Words
-    """The program that stops them."""
+    """The program that stops nodes."""
     list: Words
-    """The program that tells what is there."""
+    """The program that tells which nodes are on."""
     reboot: Words | None = None
     """The program that starts nodes afresh; left out, they are stopped and started."""

@@ -2,11 +2,11 @@
 
 from typing import Literal
 
-from springtide.spec.clouds.remote import Remote
+from springtide.spec.clouds.programs import Programs
 from springtide.spec.values import AbsolutePath, Word
 
 
-class Terraform(Remote):
+class Terraform(Programs):
     """Nodes made by a Terraform (or OpenTofu) module of the site's own."""
 
     kind: Literal["terraform"] = "terraform"
