@@ -100,7 +100,7 @@ class Cloud:
             self.await_instances(member, 0)
             if self.has_volumes:
                 for volume in member.block_storage.volumes(details=False):
-                    member.block_storage.delete_volume(volume, ignore_missing=True)
+                    member.block_storage.delete_volume(volume.id, ignore_missing=True)
         self.nova.forget()
 
     def await_instances(self, member: Connection, number: int) -> None:
@@ -114,7 +114,7 @@ class Cloud:
         """Learn the ids of what is in it."""
         self.images = {image.name: image.id for image in self.admin.image.images()}
         self.flavors = {flavor.name: flavor.id for flavor in self.admin.compute.flavors()}
-        self.network_id = self.admin.network.find_network(contents.NETWORK).id
+        self.network_id = next(self.admin.network.networks(name=contents.NETWORK)).id
 
     def is_ready(self) -> bool:
         """Its workers have reported and the host is known to the scheduler."""
@@ -152,7 +152,6 @@ def write_clouds(path: Path, credential: tuple[str, str]) -> None:
 def make_credential() -> tuple[str, str]:
     """Only its owner can make an application credential; its secret is told once."""
     with contents.connect_as(contents.MEMBER, contents.PROJECT) as member:
-        made = member.identity.create_application_credential(
-            member.current_user_id, name="springtide"
-        )
+        user = str(member.current_user_id)
+        made = contents.identity_of(member).create_application_credential(user, name="springtide")
     return made.id, made.secret

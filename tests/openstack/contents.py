@@ -1,7 +1,10 @@
 """What the cloud of the tests has in it, and who may use it: made once, when it is prepared."""
 
+from typing import Any
+
 import openstack
 from openstack.connection import Connection
+from openstack.identity.v3._proxy import Proxy as IdentityProxy
 
 from tests.openstack import conf
 
@@ -32,14 +35,19 @@ def auth_of(user: str, project: str) -> dict[str, str]:
     }
 
 
-def connect_as(user: str, project: str, **options: object) -> Connection:
+def connect_as(user: str, project: str, **options: Any) -> Connection:
     """Closed by its taker."""
     auth = auth_of(user, project)
     return openstack.connect(load_yaml_config=False, auth=auth, region_name="RegionOne", **options)
 
 
-def admin(**options: object) -> Connection:
+def admin(**options: Any) -> Connection:
     return connect_as("admin", "admin", **options)
+
+
+def identity_of(cloud: Connection) -> IdentityProxy:
+    assert isinstance(cloud.identity, IdentityProxy), "Keystone speaks version 3"
+    return cloud.identity
 
 
 def fill() -> None:
@@ -64,7 +72,7 @@ def _add_people(cloud: Connection) -> None:
 
 
 def _add_user(cloud: Connection, name: str, project_name: str, roles: tuple[str, ...]) -> None:
-    identity = cloud.identity
+    identity = identity_of(cloud)
     project = identity.create_project(name=project_name, domain_id="default")
     user = identity.create_user(
         name=name, password=conf.SECRET, default_project_id=project.id, domain_id="default"
@@ -75,9 +83,10 @@ def _add_user(cloud: Connection, name: str, project_name: str, roles: tuple[str,
 
 
 def _add_catalog(cloud: Connection) -> None:
+    identity = identity_of(cloud)
     for kind, name, url in CATALOG:
-        service = cloud.identity.create_service(type=kind, name=name)
-        cloud.identity.create_endpoint(
+        service = identity.create_service(type=kind, name=name)
+        identity.create_endpoint(
             service_id=service.id, interface="public", url=url, region_id="RegionOne"
         )
 

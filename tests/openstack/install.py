@@ -18,7 +18,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 LOCKED = HERE.parents[1] / "requirements" / "openstack.txt"
-UNUSED_S = 14 * 86400.0
+UNUSED_S = 3 * 86400.0
 """What no run has used for so long is removed when something new is made."""
 
 

@@ -21,7 +21,6 @@ from tests.openstack.proxy import Proxy
 
 MARKS = [
     pytest.mark.real,
-    pytest.mark.xdist_group("openstack"),
     # The first start of all installs the servers.
     pytest.mark.timeout(600),
     # The SDK warns of itself: at each of its objects, and of InfluxDB that nobody asked for.
@@ -33,8 +32,9 @@ DAMAGED = (ServerDied, OSError, subprocess.CalledProcessError, SDKException)
 """What a control plane made from a damaged cache fails with."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def openstack_cloud() -> Iterator[Cloud]:
+    """Of one module: another, maybe in another process, waits for it to be gone."""
     with standing_cloud() as cloud:
         yield cloud
 
@@ -68,7 +68,7 @@ def _cloud() -> Iterator[Cloud]:
         made.start_workers()
         write_clouds(clouds, make_credential())
         admin = stack.enter_context(contents.admin())
-        project = admin.identity.find_project(contents.PROJECT)
+        project = next(contents.identity_of(admin).projects(name=contents.PROJECT))
         cloud = Cloud(clouds, admin, project.id, nova, made)
         made.processes.until("nova-compute", cloud.is_ready)
         cloud.look_around()

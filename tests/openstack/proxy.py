@@ -74,7 +74,9 @@ class Proxy:
         self._traffic = Traffic()
         serving = {"traffic": self._traffic, "behind": behind, "prefix": prefix}
         self._server = ThreadingHTTPServer(("127.0.0.1", port), type("_", (_Relay,), serving))
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), daemon=True
+        )
         self._thread.start()
 
     def fail(
