@@ -44,6 +44,7 @@ from springtide.spec.values import (
     Size,
     Subnet,
     Switch,
+    Type,
     Word,
 )
 
@@ -184,8 +185,9 @@ class Image(Strict):
 class Flavor(Strict):
     """How big a node is, and what an hour of it costs."""
 
-    type: Word | None = None
-    """What a cloud calls it, such as `c7i.xlarge`; left out, its name here."""
+    type: Type | None = None
+    """What a cloud calls it, such as `c7i.xlarge`; left out, its name here. On AWS it may be one
+    of several, `c7i.xlarge|c7a.xlarge`."""
     cpus: Cpus
     """What Slurm is told; a container is not held to it."""
     memory: Size

@@ -18,10 +18,13 @@ _NAMED = """\
 #!/bin/sh
 TIDE_NODE={node} TIDE_GENERATION={generation}
 """
-_REST = """\
-TIDE_CLUSTER={cluster}
-export TIDE_CLUSTER TIDE_NODE TIDE_GENERATION
+_ASKED = """\
+#!/bin/sh
+TIDE_NODE=$({node}) || exit 1
+TIDE_GENERATION=$({generation}) || exit 1
 """
+_EXPORT = "export TIDE_CLUSTER TIDE_NODE TIDE_GENERATION\n"
+_REST = "TIDE_CLUSTER={cluster}\n" + _EXPORT
 
 
 def named(launch: Launch) -> str:
@@ -34,6 +37,16 @@ def indexed(launch: Launch, members: Sequence[Member], index: str) -> str:
     """For instances of one launch: `index` is a shell command that prints the instance's own."""
     listed = " ".join(quote(f"{node}:{generation}") for node, generation in members)
     return _INDEXED.format(index=index, members=listed) + _rest(launch)
+
+
+def asked(launch: Launch, node: str, generation: str) -> str:
+    """For instances that are named once they are there: shell commands print who it is."""
+    return _ASKED.format(node=node, generation=generation) + _rest(launch)
+
+
+def told(text: str) -> str:
+    """The launch's own part of such a script."""
+    return text.partition(_EXPORT)[2]
 
 
 def _rest(launch: Launch) -> str:

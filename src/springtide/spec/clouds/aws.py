@@ -4,17 +4,21 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from springtide.spec.clouds.remote import Remote
-from springtide.spec.values import Distinct, Id, Size, Switch, Word
+from springtide.spec.values import AbsolutePath, Distinct, Id, Size, Switch, Word
 
 
 class Aws(Remote):
     """Instances of Amazon EC2."""
 
     kind: Literal["aws"] = "aws"
-    """Zones are availability zones; a market is `spot` or `on-demand`."""
+    """Zones are availability zones; a market is `spot` or `on-demand`. A flavor's type is an
+    instance type, or several with `|` in between, of which any will do."""
     region: Word
     profile: Word | None = None
-    """Of ~/.aws/config; left out, the environment or the machine's own role."""
+    """Of ~/.aws/config; left out, the default one."""
+    credentials: AbsolutePath | None = None
+    """A credentials file, as the AWS command line has it, readable by us alone; left out,
+    ~/.aws/credentials, the environment or the machine's own role."""
     endpoint: Id | None = None
     """Another address of the service, for private clouds and tests."""
     subnets: Mapping[Word, Id]
