@@ -36,5 +36,8 @@ class OpenStack(Remote):
     """User data comes on a disk, and the network's metadata service is not needed."""
     addresses: Mapping[Host, Address] = Field(default_factory=dict)
     """Fixed addresses of nodes; others get any."""
+    ports: Mapping[Host, Id] = Field(default_factory=dict)
+    """Ids of existing ports of nodes, which outlive their servers; others get one each."""
     hosts: Mapping[Host, Word] = Field(default_factory=dict)
-    """Hypervisors or bare-metal hosts that nodes are pinned to."""
+    """Hypervisors that nodes are pinned to, by their names in OpenStack; for bare metal, the ids of
+    its machines. Needs rights of an administrator."""

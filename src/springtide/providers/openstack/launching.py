@@ -1,0 +1,126 @@
+"""Servers in bulk: one request makes many, and what became of each is found out for a while.
+
+Nova takes a request before it has looked for room. That there is none shows only in the servers,
+which it then has failed: so those are looked at until they have a place or have failed, or until
+`settle_s` is over. A request of many is placed as a whole or not at all; of one that was not, half
+is tried, and so on, so that what room there is gets used.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+
+from springtide.ports import (
+    CloudError,
+    Instance,
+    InstanceState,
+    Launch,
+    NoCapacity,
+    QuotaExceeded,
+    Rejected,
+)
+from springtide.providers.cloud import Catalog, roster
+from springtide.providers.openstack import requests
+from springtide.providers.openstack.api import COMPUTE, Api, Json
+from springtide.providers.openstack.errors import of_fault
+from springtide.providers.openstack.identity import member_of
+from springtide.providers.openstack.names import Names
+from springtide.providers.openstack.shapes import address_of, fault_of, parse_server, state_of
+from springtide.spec.clouds import OpenStack
+
+SETTLE_S = 10.0
+"""How long a launch waits for Nova to find its servers a place."""
+FIRST_LOOK_S, LAST_LOOK_S, GROWTH = 0.5, 3.0, 1.5
+
+Answers = dict[str, Instance | CloudError]
+
+
+class Launching:
+    """Makes servers of a project."""
+
+    def __init__(
+        self, wanted: OpenStack, catalog: Catalog, api: Api, names: Names, settle_s: float
+    ) -> None:
+        self._wanted = wanted
+        self._catalog = catalog
+        self._api = api
+        self._names = names
+        self._settle_s = settle_s
+
+    def launch(self, launches: Sequence[Launch]) -> Answers:
+        """Launches that are alike; as many of them as there is room for."""
+        try:
+            answers = self._request(in_order(launches))
+        except CloudError as error:
+            return {one.node: error for one in launches}
+        if len(launches) == 1 or not all(isinstance(one, NoCapacity) for one in answers.values()):
+            return answers
+        half = len(launches) // 2
+        answers |= self.launch(launches[:half])
+        if any(isinstance(answers[one.node], Instance) for one in launches[:half]):
+            answers |= self.launch(launches[half:])
+        return answers
+
+    def _request(self, launches: Sequence[Launch]) -> Answers:
+        body = requests.create(self._wanted, launches, self._names.of(launches[0]))
+        try:
+            reservation = self._api.post(COMPUTE, "/servers", body)["reservation_id"]
+        except Rejected:
+            self._names.forget()
+            raise
+        servers = {member_of(one): one for one in self._settled(reservation)}
+        answers = self._judged(launches, servers)
+        self._remove([servers[key] for key in servers if _failed(answers.get(key[0]))])
+        return answers
+
+    def _settled(self, reservation: str) -> list[Json]:
+        end, pause_s = time.monotonic() + self._settle_s, FIRST_LOOK_S
+        while True:
+            found = list(
+                self._api.pages(COMPUTE, "/servers/detail", "servers", reservation_id=reservation)
+            )
+            if all(map(_has_place, found)) or time.monotonic() > end:
+                return found
+            time.sleep(pause_s)
+            pause_s = min(pause_s * GROWTH, LAST_LOOK_S)
+
+    def _judged(self, launches: Sequence[Launch], servers: Mapping[roster.Member, Json]) -> Answers:
+        return {
+            one.node: self._verdict(one, servers.get((one.node, one.generation)))
+            for one in launches
+        }
+
+    def _verdict(self, launch: Launch, server: Json | None) -> Instance | CloudError:
+        """Of a request for more than the quota has left Nova makes as many as it may."""
+        if server is None:
+            return QuotaExceeded(
+                f"{launch.node}: the project's quota had no room left for it; ask for a higher "
+                "one, or lower what the file wants"
+            )
+        if state_of(server) is InstanceState.BROKEN:
+            error = of_fault(fault_of(server), launch.node)
+            if error is not None:
+                return error
+        return parse_server(server, self._catalog, self._names.refs())
+
+    def _remove(self, servers: Sequence[Json]) -> None:
+        """What failed. If that fails too, it is listed as broken, and goes as such."""
+        for server in servers:
+            try:
+                self._api.delete(COMPUTE, f"/servers/{server['id']}")
+            except CloudError:
+                return
+
+
+def in_order(launches: Sequence[Launch]) -> list[Launch]:
+    """That of the roster."""
+    by_member = {(one.node, one.generation): one for one in launches}
+    return [by_member[member] for member in roster.ordered(list(by_member))]
+
+
+def _has_place(server: Json) -> bool:
+    """A host has it, or none ever will."""
+    return state_of(server) is not InstanceState.PENDING or address_of(server) is not None
+
+
+def _failed(answer: Instance | CloudError | None) -> bool:
+    return isinstance(answer, CloudError)

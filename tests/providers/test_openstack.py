@@ -1,0 +1,22 @@
+"""The provider for OpenStack against a real one, as far as all providers are alike."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.openstack.cloud import Cloud
+from tests.openstack.plugin import MARKS, openstack_cloud
+from tests.providers.conformance import Conformance
+from tests.providers.openstack_world import world_of
+from tests.providers.world import World
+
+__all__ = ["openstack_cloud"]
+
+pytestmark = MARKS
+
+
+class TestOpenStack(Conformance):
+    @pytest.fixture
+    def world(self, openstack_cloud: Cloud) -> Iterator[World]:
+        with world_of(openstack_cloud) as world:
+            yield world
