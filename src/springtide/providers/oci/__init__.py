@@ -1,0 +1,29 @@
+"""Oracle Cloud Infrastructure: instances by its SDK. `compose` imports it when a file names it.
+
+`account` logs in, `driver` calls, `launches` and `shapes` translate both ways, `errors` says what
+went wrong, `checks` what would.
+"""
+
+from pathlib import Path
+
+from springtide.ports import Denied, Provider
+from springtide.providers.cloud import Catalog, Cloud
+from springtide.providers.oci.account import THREADS, Account
+from springtide.providers.oci.driver import OciDriver
+from springtide.spec.clouds import Oci
+
+__all__ = ["provider"]
+
+
+def provider(wanted: Oci, catalog: Catalog, state: Path) -> Provider:
+    """Calls nobody yet; raises CloudError if it could not."""
+    return Cloud(OciDriver(wanted, catalog, Account(wanted), _key(wanted)), THREADS)
+
+
+def _key(wanted: Oci) -> str | None:
+    if wanted.ssh_key is None:
+        return None
+    try:
+        return wanted.ssh_key.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Denied(f"{wanted.ssh_key} cannot be read: `ssh_key` names a public key") from error
