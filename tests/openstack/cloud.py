@@ -65,7 +65,8 @@ class Cloud:
 
     @contextmanager
     def down(self, server: str) -> Iterator[None]:
-        """Connections to one server are refused: keystone, glance, neutron, nova, ..."""
+        """One server is gone: keystone, glance, neutron, nova-compute, ... refuse connections;
+        for nova its proxy answers 503."""
         self.servers.processes.stop(server)
         try:
             yield

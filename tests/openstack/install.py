@@ -18,6 +18,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 LOCKED = HERE.parents[1] / "requirements" / "openstack.txt"
+LOCK = Path("/run/lock/springtide-openstack")
 UNUSED_S = 3 * 86400.0
 """What no run has used for so long is removed when something new is made."""
 
@@ -31,8 +32,12 @@ def cache() -> Path:
 
 @contextmanager
 def only_one() -> Iterator[None]:
-    """One control plane, and one installation, on this machine at a time; others wait."""
-    with (cache() / "openstack.lock").open("w") as lock:
+    """One control plane, and one installation, on this machine at a time; others wait.
+
+    Not in the cache: ports and place are the machine's, whosever cache a run uses.
+    """
+    LOCK.parent.mkdir(parents=True, exist_ok=True)
+    with LOCK.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

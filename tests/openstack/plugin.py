@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 from openstack.exceptions import SDKException
@@ -28,6 +29,7 @@ MARKS = [
 ]
 """What a module that takes the fixture has as its `pytestmark`."""
 
+PROGRAMS = ("/usr/sbin/mariadbd", "/usr/lib/rabbitmq/bin/rabbitmq-server")
 DAMAGED = (ServerDied, OSError, subprocess.CalledProcessError, SDKException)
 """What a control plane made from a damaged cache fails with."""
 
@@ -35,6 +37,9 @@ DAMAGED = (ServerDied, OSError, subprocess.CalledProcessError, SDKException)
 @pytest.fixture(scope="module")
 def openstack_cloud() -> Iterator[Cloud]:
     """Of one module: another, maybe in another process, waits for it to be gone."""
+    missing = [program for program in PROGRAMS if not Path(program).exists()]
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)}: run `make test`")
     with standing_cloud() as cloud:
         yield cloud
 
