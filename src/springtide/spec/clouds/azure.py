@@ -1,9 +1,32 @@
 """`provider: {kind: azure}`."""
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator
 
 from springtide.spec.clouds.remote import Remote
-from springtide.spec.values import AbsolutePath, Account, Id, Size, Word
+from springtide.spec.values import AbsolutePath, Account, Id, Size, Word, matching
+
+SubnetId = Annotated[
+    str,
+    BeforeValidator(
+        matching(
+            r"/?subscriptions/[\w-]+/resourceGroups/[\w.()-]+/providers/Microsoft\.Network"
+            r"/virtualNetworks/[\w.-]+/subnets/[\w.-]+",
+            "the resource id of a subnet, such as /subscriptions/…/resourceGroups/…/providers/"
+            "Microsoft.Network/virtualNetworks/…/subnets/…",
+        )
+    ),
+]
+Endpoint = Annotated[
+    str,
+    BeforeValidator(
+        matching(
+            r"https://[\w.-]+(?::\d+)?|http://(?:127\.\d+\.\d+\.\d+|localhost):\d+",
+            "an address that begins with https://",
+        )
+    ),
+]
 
 
 class Azure(Remote):
@@ -14,16 +37,16 @@ class Azure(Remote):
     subscription: Id
     resource_group: Id
     location: Word
-    subnet: Id
+    subnet: SubnetId
     """The whole resource id of the subnet that nodes are on."""
+    ssh_key: AbsolutePath
+    """A public key for logging in: Azure makes no machine without one."""
     credentials: AbsolutePath | None = None
     """A JSON file with tenantId, clientId and clientSecret, readable by us alone; left out, the
     machine's managed identity or the environment."""
-    endpoint: Id | None = None
+    endpoint: Endpoint | None = None
     """Another address of the service, for sovereign clouds and tests."""
     admin: Account = "azureuser"
     """The user that Azure makes on each machine."""
-    ssh_key: AbsolutePath | None = None
-    """A public key for logging in."""
     disk: Size | None = None
     """Of the root disk; left out, the image's."""

@@ -1,0 +1,231 @@
+"""The calls of the provider: `Driver` over azure-mgmt-compute.
+
+A launch is a call for each machine and one wait for all of them: Azure takes every request, and
+says only afterwards, in the status of the machine, that there was no room for it.
+"""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import requests
+from azure.mgmt.compute import ComputeManagementClient
+
+from springtide.ports import (
+    Check,
+    CloudError,
+    CloudFlavor,
+    CloudImage,
+    Instance,
+    InstanceState,
+    Launch,
+    Need,
+    Rejected,
+    Site,
+    Transient,
+)
+from springtide.providers.azure import bodies, names, shapes
+from springtide.providers.azure.account import on_loopback
+from springtide.providers.azure.checks import Checks
+from springtide.providers.azure.errors import failed, is_gone, translated
+from springtide.providers.azure.images import Images
+from springtide.providers.azure.resources import Resources
+from springtide.providers.azure.shapes import Status
+from springtide.providers.cloud import Catalog, tags
+from springtide.providers.cloud.driver import Answers
+from springtide.providers.cloud.here import own_address
+from springtide.spec.clouds import Azure
+
+THREADS = 16
+OFF = frozenset({InstanceState.STOPPED, InstanceState.BROKEN})
+CONSOLE_LINK_MINUTES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a launch waits for machines to have a host, and between looks."""
+
+    pause_s: float = 2.0
+    limit_s: float = 30.0
+
+
+class AzureDriver:
+    """One resource group of a subscription."""
+
+    batch = 1000
+    """Not with one call, but with one wait: their number costs no looks."""
+    in_place = False
+
+    def __init__(
+        self, wanted: Azure, catalog: Catalog, client: ComputeManagementClient, key: str
+    ) -> None:
+        self.wanted = wanted
+        self.catalog = catalog
+        self.patience = Patience()
+        self._key = key
+        self._client = client
+        self._group = wanted.resource_group
+        self._resources = Resources(client, wanted)
+        self._images = Images(client, wanted)
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="azure")
+
+    def prepare(self, cluster: str) -> Site:
+        """Nothing is the cluster's own but its machines."""
+        return Site(self.wanted.control_address or own_address())
+
+    def remove(self, cluster: str) -> None:
+        """Interfaces go with their machines, but for those of machines that were never made."""
+        for interface in self._resources.interfaces():
+            properties = interface.get("properties") or {}
+            ours = shapes.tagged(interface).get(tags.CLUSTER) == cluster
+            if ours and not properties.get("virtualMachine"):
+                self._resources.delete_interface(interface["id"])
+
+    def list(self, cluster: str) -> Sequence[Instance]:
+        with translated(f"list the machines of {self._group}"):
+            machines = [
+                machine
+                for machine in self._client.virtual_machines.list(self._group)
+                if shapes.tagged(machine).get(tags.CLUSTER) == cluster
+            ]
+        if not machines:
+            return []
+        statuses, addresses = self._resources.statuses(), self._resources.addresses()
+        return [
+            shapes.instance(
+                machine,
+                statuses.get(machine["name"].lower(), Status()),
+                addresses.get(machine["id"].lower()),
+                self.catalog,
+            )
+            for machine in machines
+        ]
+
+    def launch(self, launches: Sequence[Launch]) -> Answers:
+        nodes = [launch.node for launch in launches]
+        answers = dict(zip(nodes, self._pool.map(self._make, launches), strict=True))
+        made = [one for one in answers.values() if isinstance(one, Instance)]
+        failures = self._refused([one.id for one in made])
+        self.delete([one for one in made if one.id in failures])
+        return answers | {one.node: failures[one.id] for one in made if one.id in failures}
+
+    def _make(self, launch: Launch) -> Instance | CloudError:
+        """Answers when Azure has taken the request, not when the machine is there."""
+        name = names.machine_name(launch)
+        try:
+            body = bodies.machine(launch, self.wanted, self.catalog, self._key)
+            with translated(f"make {launch.node} ({name})"):
+                made = self._client.virtual_machines.begin_create_or_update(
+                    self._group, name, body, polling=False
+                ).result()
+        except CloudError as error:
+            return error
+        return shapes.instance(made, Status(), None, self.catalog)
+
+    def _refused(self, made: Iterable[str]) -> dict[str, CloudError]:
+        """Why those were not made that have no host; those that still wait for one may get it.
+
+        What fails later is listed as broken.
+        """
+        waiting, failures = set(made), dict[str, CloudError]()
+        end = time.monotonic() + self.patience.limit_s
+        while waiting:
+            statuses = self._statuses_if_told()
+            for name in list(waiting):
+                status = statuses.get(name.lower(), Status())
+                if not status.allocated and status.failure:
+                    failures[name] = failed(status.failure, status.said, f"make {name}")
+                if status.allocated or status.failure:
+                    waiting.discard(name)
+            if not waiting or time.monotonic() >= end:
+                break
+            time.sleep(self.patience.pause_s)
+        return failures
+
+    def _statuses_if_told(self) -> Mapping[str, Status]:
+        """Machines were made: a look that fails is made again, and costs nobody its answer."""
+        try:
+            return self._resources.statuses()
+        except CloudError:
+            return {}
+
+    def delete(self, instances: Sequence[Instance]) -> Mapping[str, CloudError]:
+        going = [one for one in instances if one.state is not InstanceState.DELETING]
+        refused = zip(going, self._pool.map(self._delete, going), strict=True)
+        return {one.id: error for one, error in refused if error is not None}
+
+    def _delete(self, instance: Instance) -> CloudError | None:
+        """By force: nobody waits for its services to stop."""
+        try:
+            with translated(f"delete {instance.id}"):
+                self._client.virtual_machines.begin_delete(
+                    self._group, instance.id, force_deletion=True, polling=False
+                )
+        except CloudError as error:
+            return None if is_gone(error) else error
+        return None
+
+    def reboot(self, instance: Instance, launch: Launch) -> Instance:
+        """The user data must be there before it starts; the start itself is seen in the list."""
+        machines = self._client.virtual_machines
+        body = {"properties": {"userData": bodies.user_data(launch)}}
+        with translated(f"reboot {launch.node} ({instance.id})"):
+            update = machines.begin_update(
+                self._group, instance.id, body, polling_interval=self.patience.pause_s
+            )
+            update.wait(self.wanted.timeout)
+            if not update.done():
+                raise Transient(f"{instance.id}: Azure still changes its user data")
+            update.result()
+            again = machines.begin_start if instance.state in OFF else machines.begin_restart
+            again(self._group, instance.id, polling=False)
+        return replace(instance, state=InstanceState.PENDING)
+
+    def rebuild(self, instance: Instance, launch: Launch) -> Instance:
+        raise Rejected("Azure replaces no disks: an instance with another image is another one")
+
+    def console(self, instance: Instance) -> str:
+        """The log is a file elsewhere: its link needs no credentials, and gets none of ours."""
+        try:
+            with translated(f"tell where the console of {instance.id} is"):
+                links = self._client.virtual_machines.retrieve_boot_diagnostics_data(
+                    self._group,
+                    instance.id,
+                    sas_uri_expiration_time_in_minutes=CONSOLE_LINK_MINUTES,
+                )
+        except CloudError as error:
+            if isinstance(error, Rejected | Transient):
+                return ""
+            raise
+        return self._read(str(links.get("serialConsoleLogBlobUri") or ""))
+
+    def _read(self, link: str) -> str:
+        if not (link.startswith("https://") or on_loopback(link)):
+            return ""
+        try:
+            answer = requests.get(link, timeout=self.wanted.timeout, allow_redirects=False)
+        except requests.RequestException:
+            return ""
+        return answer.content.decode(errors="replace") if answer.ok else ""
+
+    def snapshot(self, instance: Instance, name: str) -> CloudImage:
+        return self._images.make(instance, name, self.patience.pause_s)
+
+    def images(self, cluster: str) -> Sequence[CloudImage]:
+        return self._images.of(cluster)
+
+    def forget(self, image: CloudImage) -> None:
+        self._images.forget(image)
+
+    def flavors(self) -> Mapping[str, CloudFlavor]:
+        """Azure's API of machines tells no prices."""
+        found = (shapes.flavor(sku) for sku in self._resources.sizes())
+        return {one.name: one for one in found if one is not None}
+
+    def check(self, cluster: str, needs: Sequence[Need]) -> Sequence[Check]:
+        return Checks(self._resources, self.wanted, self.catalog).all(needs, self.list(cluster))
+
+    def close(self) -> None:
+        self._pool.shutdown()
+        self._client.close()
