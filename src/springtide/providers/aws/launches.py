@@ -1,0 +1,215 @@
+"""Making instances: one RunInstances for a batch, or one fleet where there is a choice.
+
+Client tokens make the same launch again the same instances. A token that leads to instances that
+are gone has served: the next one follows from it, so that a client of later finds it as well.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from hashlib import sha256
+from typing import Any
+
+from springtide.ports import CloudError, Instance, Launch, NoCapacity, Transient
+from springtide.providers.aws import requests, shapes
+from springtide.providers.aws.account import Account
+from springtide.providers.aws.errors import Duplicate, Mismatch, Missing, said
+from springtide.providers.aws.requests import Plan, Request
+from springtide.providers.cloud import Catalog, roster, tags
+
+TOKENS = 5
+NAMERS = 8
+"""Instances of a fleet that are named at a time."""
+
+Raw = Mapping[str, Any]
+
+
+class Launcher:
+    """What it remembers are facts that do not change: devices of images, versions of templates."""
+
+    def __init__(self, account: Account, catalog: Catalog) -> None:
+        self._account = account
+        self._catalog = catalog
+        self._root_devices: dict[str, str] = {}
+        self._versions: dict[str, str] = {}
+
+    def launch(self, launches: Sequence[Launch]) -> dict[str, Instance | CloudError]:
+        first = launches[0]
+        plan = self.plan(first)
+        types = shapes.types_of(self._catalog.flavor_type(first))
+        subnets = requests.subnets_of(first, plan.wanted)
+        if len(types) > 1 or len(subnets) > 1:
+            return self._fleet(launches, plan)
+        return self._run(launches, plan)
+
+    def plan(self, launch: Launch) -> Plan:
+        id = self._catalog.image_id(launch)
+        if id not in self._root_devices:
+            (image,) = self._account.ask("describe_images", ImageIds=[id])["Images"] or [{}]
+            if not image:
+                raise Missing(f"{launch.node}: there is no image {id}, or it is not shared with us")
+            self._root_devices[id] = image.get("RootDeviceName", "/dev/xvda")
+        return Plan(self._account.wanted, self._catalog, self._root_devices[id])
+
+    def forget(self, cluster: str) -> None:
+        """Remove the cluster's own launch template."""
+        self._versions.clear()
+        with suppress(Missing):
+            self._account.ask(
+                "delete_launch_template", LaunchTemplateName=requests.group_name(cluster)
+            )
+
+    def _run(self, launches: Sequence[Launch], plan: Plan) -> dict[str, Instance | CloudError]:
+        request = requests.run(launches, plan)
+
+        def ask(token: str) -> list[Raw]:
+            answer = self._account.ask("run_instances", ClientToken=token, **request)
+            return list(answer["Instances"])
+
+        alive = self._once(launches, ask)
+        made = {one.node: one for one in (shapes.instance(raw, self._catalog) for raw in alive)}
+        full = f"the cloud had room for {len(made)} of {len(launches)}"
+        return {one.node: made.get(one.node) or NoCapacity(full) for one in launches}
+
+    def _once(self, launches: Sequence[Launch], ask: Callable[[str], list[Raw]]) -> list[Raw]:
+        """Those that live of what the launches made, now or before."""
+        salt = ""
+        for _ in range(TOKENS):
+            token = requests.token(launches, salt)
+            try:
+                made = ask(token)
+            except Mismatch as error:
+                made = self._made_with(token)
+                if not made:
+                    raise Transient(f"{error}; what it made then is not to be seen yet") from error
+            alive = [one for one in made if not shapes.is_dead(one)]
+            if alive or not made:
+                return alive
+            salt = token
+        raise Transient(f"what {launches[0].node} and others had is going; asked too often")
+
+    def _made_with(self, token: str) -> list[Raw]:
+        return self._described([{"Name": "client-token", "Values": [token]}])
+
+    def _described(self, filters: Sequence[Request]) -> list[Raw]:
+        found = self._account.pages("describe_instances", "Reservations", Filters=list(filters))
+        return [one for reservation in found for one in reservation["Instances"]]
+
+    # Fleets
+
+    def _fleet(self, launches: Sequence[Launch], plan: Plan) -> dict[str, Instance | CloudError]:
+        first = launches[0]
+        request = requests.fleet(launches, plan, self._version(first, plan))
+        refusals: list[CloudError] = []
+
+        def ask(token: str) -> list[Raw]:
+            answer = self._fleet_of(token, request)
+            refusals[:] = [
+                said("create fleet", one.get("ErrorCode", ""), one.get("ErrorMessage", ""))
+                for one in answer.get("Errors", ())
+            ]
+            return self._of_fleet(answer, requests.ordered(launches))
+
+        alive = self._once(launches, ask)
+        self._name(alive)
+        made = {one.node: one for one in (shapes.instance(raw, self._catalog) for raw in alive)}
+        full = decide_refusal(refusals, len(made), len(launches))
+        return {one.node: made.get(one.node) or full for one in launches}
+
+    def _fleet_of(self, token: str, request: Request) -> Raw:
+        try:
+            return self._account.ask("create_fleet", ClientToken=token, **request)
+        except Missing as error:
+            if "LaunchTemplate" not in str(error):
+                raise
+            self._versions.clear()
+            raise Transient(f"{error}; it is made anew") from error
+
+    def _of_fleet(self, answer: Raw, members: Sequence[roster.Member]) -> list[Raw]:
+        """Its instances with the tags they are to have; each is the same node's every time."""
+        ids = sorted(id for one in answer.get("Instances", ()) for id in one["InstanceIds"])
+        if not ids:
+            return []
+        found = {
+            one["InstanceId"]: one
+            for one in self._described([{"Name": "instance-id", "Values": ids}])
+        }
+        return [
+            named(found.get(id, {"InstanceId": id}), member)
+            for id, member in zip(ids, members, strict=False)
+        ]
+
+    def _name(self, instances: Sequence[Raw]) -> None:
+        """A call for each; those that cannot be named now are named when asked again."""
+        with ThreadPoolExecutor(NAMERS, thread_name_prefix="cloud-names") as pool:
+            list(pool.map(self._name_one, instances))
+
+    def _name_one(self, raw: Raw) -> None:
+        try:
+            self._account.ask("create_tags", Resources=[raw["InstanceId"]], Tags=raw["Tags"])
+        except Missing as error:
+            raise Transient(f"{raw['InstanceId']} is not to be seen yet: {error}") from error
+
+    def _version(self, launch: Launch, plan: Plan) -> str:
+        """The version of the cluster's own template that says this; made if there is none."""
+        data = requests.template(launch, plan, self._site_data(plan))
+        digest = sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:40]
+        if digest not in self._versions:
+            self._versions |= self._known_versions(launch.cluster)
+        if digest not in self._versions:
+            self._versions[digest] = self._new_version(launch.cluster, data, digest)
+        return self._versions[digest]
+
+    def _known_versions(self, cluster: str) -> dict[str, str]:
+        pages = partial(self._account.pages, "describe_launch_template_versions")
+        try:
+            found = list(
+                pages("LaunchTemplateVersions", LaunchTemplateName=requests.group_name(cluster))
+            )
+        except Missing:
+            return {}
+        return {one.get("VersionDescription", ""): str(one["VersionNumber"]) for one in found}
+
+    def _new_version(self, cluster: str, data: Request, digest: str) -> str:
+        request: Request = {
+            "LaunchTemplateName": requests.group_name(cluster),
+            "LaunchTemplateData": data,
+            "VersionDescription": digest,
+            "ClientToken": digest,
+        }
+        own = requests.tagged("launch-template", {tags.CLUSTER: cluster})
+        try:
+            self._account.ask("create_launch_template", TagSpecifications=[own], **request)
+        except (Duplicate, Mismatch):
+            answer = self._account.ask("create_launch_template_version", **request)
+            return str(answer["LaunchTemplateVersion"]["VersionNumber"])
+        return "1"
+
+    def _site_data(self, plan: Plan) -> Request:
+        if not plan.wanted.template:
+            return {}
+        request = requests.template_named(plan.wanted.template)
+        version = request.pop("Version")
+        (found,) = self._account.ask(
+            "describe_launch_template_versions", Versions=[version], **request
+        )["LaunchTemplateVersions"]
+        return dict(found["LaunchTemplateData"])
+
+
+def named(raw: Raw, member: roster.Member) -> Raw:
+    """The instance of a fleet as it is once it has its name."""
+    node, generation = member
+    own = {tags.NODE: node, tags.GENERATION: str(generation), shapes.NAME: node}
+    listed = shapes.tags_of(raw) | own
+    kept = {key: value for key, value in listed.items() if not key.startswith("aws:")}
+    return {**raw, "Tags": [{"Key": key, "Value": value} for key, value in kept.items()]}
+
+
+def decide_refusal(refusals: Sequence[CloudError], made: int, wanted: int) -> CloudError:
+    """Why a fleet is smaller than wanted: another choice may help if any pool of it was full."""
+    full = [one for one in refusals if isinstance(one, NoCapacity)]
+    for one in [*full, *refusals]:
+        return one
+    return NoCapacity(f"the cloud had room for {made} of {wanted}")
