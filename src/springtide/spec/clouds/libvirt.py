@@ -4,14 +4,14 @@ from pathlib import Path
 from typing import Literal
 
 from springtide.spec.clouds.remote import Remote
-from springtide.spec.values import AbsolutePath, Id, Parameter, Size, Word
+from springtide.spec.values import AbsolutePath, Id, Parameter, Seconds, Size, Word
 
 
 class Libvirt(Remote):
     """Virtual machines of a libvirt host."""
 
     kind: Literal["libvirt"] = "libvirt"
-    """Images are disk images of that host, by their path."""
+    """Images are disk images of that host, by their path. Zones and markets there are none."""
     uri: Id = "qemu:///system"
     """Which libvirt, such as `qemu+ssh://root@host/system`."""
     nodes: Literal["create", "power"] = "create"
@@ -29,3 +29,5 @@ class Libvirt(Remote):
     """Boot this kernel directly; left out, the disk's own boot loader runs."""
     initrd: AbsolutePath | None = None
     cmdline: Parameter | None = None
+    grace: Seconds = 60.0
+    """How long a machine of `nodes: power` may take to shut down; then its power is cut."""
