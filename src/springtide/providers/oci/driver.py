@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from oci.pagination import list_call_get_all_results
-
 from springtide.ports import (
     Check,
     CloudError,
@@ -149,9 +147,12 @@ class OciDriver:
         self.account.close()
 
     def pages(self, ask: Callable[..., Any], *arguments: Any, **more: Any) -> Sequence[Any]:
-        """All that a call lists."""
-        answer = list_call_get_all_results(ask, *arguments, limit=PAGE, **more)
-        found: Sequence[Any] = answer.data
+        """All that a call lists. The SDK's own loop has retries of its own."""
+        answer = ask(*arguments, limit=PAGE, **more)
+        found = [*answer.data]
+        while answer.has_next_page:
+            answer = ask(*arguments, limit=PAGE, page=answer.next_page, **more)
+            found += answer.data
         return found
 
     def shapes(self, **more: Any) -> dict[str, Any]:
