@@ -115,7 +115,7 @@ ROUTES: list[tuple[str, str, frozenset[str], Do]] = [
         "DELETE",
         f"{CORE}/instances/{ID}",
         frozenset({"preserveBootVolume"}),
-        lambda c, id: c.cloud.terminate(id),
+        lambda c, id: c.cloud.terminate(id, c.query),
     ),
     (
         "POST",

@@ -135,6 +135,8 @@ class OciCloud:
         self.limits: dict[str, float] = {}
         """Of each availability domain; those left out are far away."""
         self.compartments = [COMPARTMENT]
+        self.protected: set[str] = set()
+        """Instances that nobody may delete."""
         self.refusals: list[Refusal] = []
         """Of the next launches."""
         self.throttled = 0
@@ -177,8 +179,13 @@ class OciCloud:
             raise not_found()
         return machine
 
-    def terminate(self, id: str) -> None:
+    def terminate(self, id: str, query: Mapping[str, str]) -> None:
+        """Whoever keeps boot volumes pays for them: nobody here wants that."""
         machine = self.instance(id)
+        if query.get("preserveBootVolume") != "false":
+            raise self._unheard_of("TerminateInstance that keeps the boot volume")
+        if id in self.protected:
+            raise not_found()
         if machine.state == "TERMINATING":
             raise busy("instance")
         machine.turn("TERMINATING", "TERMINATED", pause_s=STOP_S)

@@ -15,8 +15,9 @@ FLEX = ".Flex"
 MIB = 1024
 """Of what OCI calls a GB."""
 _SIZED = re.compile(r"(?P<name>.+\.Flex)\.(?P<ocpus>[0-9]{1,4})\.(?P<memory>[0-9]{1,5})")
-_ARM = re.compile(r"\.A[0-9]+\.|\.A[0-9]+$|\.GB[0-9]|\.GH[0-9]")
-_ONE_TO_ONE = re.compile(r"\.A1\.")
+_ARM = re.compile(r"\.Standard\.A[0-9]+\.|\.GPU\.G[BH][0-9]")
+"""Ampere's processors, and Nvidia's."""
+_ONE_TO_ONE = re.compile(r"\.Standard\.A1\.")
 """An OCPU of the first Ampere is one core; of all others it is two threads, or two cores."""
 
 
