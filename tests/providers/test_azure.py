@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.providers.conformance import Conformance
-from tests.providers.servers.azure import AzureServer, serving
+from tests.providers.servers.azure import serving
+from tests.providers.servers.azure_cloud import AzureServer
 from tests.providers.servers.azure_world import azure_world
 from tests.providers.world import World
 

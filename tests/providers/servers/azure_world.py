@@ -12,7 +12,6 @@ from springtide.ports import (
     CloudError,
     Denied,
     Instance,
-    Launch,
     NoCapacity,
     QuotaExceeded,
     Rejected,
@@ -23,8 +22,8 @@ from springtide.providers.azure.driver import AzureDriver, Patience
 from springtide.providers.cloud import Catalog, Cloud
 from springtide.spec import Flavor, Image
 from springtide.spec.clouds import Azure
-from tests.providers.servers import azure
-from tests.providers.servers.azure import AzureServer, Refusal
+from tests.providers.servers import azure_cloud as azure
+from tests.providers.servers.azure_cloud import AzureServer, Refusal
 from tests.providers.world import BLUE, World
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIE2 admin@site"
@@ -132,7 +131,3 @@ def said(server: AzureServer, node: str) -> str | None:
 def kill(server: AzureServer, instance: Instance) -> None:
     with server.lock:
         server.machine(instance.id).power = "stopped"
-
-
-def spot(launch: Launch) -> Launch:
-    return replace(launch, market="spot")

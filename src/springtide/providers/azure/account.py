@@ -1,6 +1,7 @@
 """Who we are to Azure, and the client that says so. Only `provider` and `checks` call it."""
 
 import json
+import re
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ AUTHORITIES = {
 }
 """Where to sign in for each cloud."""
 CONNECT_S = 10.0
+_LOOPBACK = re.compile(r"http://(127(\.\d{1,3}){3}|localhost)(:\d+)?(/|$)")
 KEYS = ("tenantId", "clientId", "clientSecret")
 
 
@@ -72,9 +74,7 @@ def connect(wanted: Azure) -> ComputeManagementClient:
 
 
 def on_loopback(endpoint: str) -> bool:
-    parts = urlsplit(endpoint)
-    host = parts.hostname or ""
-    return parts.scheme == "http" and (host.startswith("127.") or host == "localhost")
+    return _LOOPBACK.match(endpoint) is not None
 
 
 def _credential(secret: Secret | None, endpoint: str) -> TokenCredential:

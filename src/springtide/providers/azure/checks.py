@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 
 from springtide.ports import Check, CloudError, CloudFlavor, Instance, Need
 from springtide.providers.azure import shapes
@@ -47,15 +48,21 @@ class Checks:
         self._wanted = wanted
         self._catalog = catalog
 
-    def all(self, needs: Sequence[Need], there: Sequence[Instance]) -> list[Check]:
-        """Whoever calls has listed our machines by then: the credentials work."""
+    def all(self, needs: Sequence[Need], list: Callable[[], Sequence[Instance]]) -> Sequence[Check]:
+        """If our machines cannot be listed, nothing else can be asked either."""
+        try:
+            there = list()
+        except CloudError as error:
+            return [*self._file(), Check("credentials", False, str(error))]
         worked = f"the machines of {self._wanted.resource_group} are listed"
-        found = [Check("credentials", True, worked), *self._file()]
-        found += self._asked("rights", self._rights)
-        found += self._asked("subnet", self._subnet)
-        for need in needs:
-            found += self._asked(f"image {need.image}", lambda one=need: self._image(one))  # type: ignore[misc]
-        return found + self._asked("flavors", lambda: self._sized(needs, there))
+        return [
+            *self._file(),
+            Check("credentials", True, worked),
+            *self._asked("rights", self._rights),
+            *self._asked("subnet", self._subnet),
+            *self._images(needs),
+            *self._asked("flavors", lambda: self._sized(needs, there)),
+        ]
 
     def _asked(self, name: str, ask: Callable[[], Iterator[Check]]) -> list[Check]:
         try:
@@ -90,19 +97,26 @@ class Checks:
         prefix = (self._resources.subnet().get("properties") or {}).get("addressPrefix", "")
         yield Check("subnet", True, f"the subnet is there: {prefix}")
 
-    def _image(self, need: Need) -> Iterator[Check]:
-        image = self._catalog.images.get(need.image)
-        for flavor in need.flavors:
-            wanted = self._catalog.flavors[flavor].arch
-            id = image.id_for(wanted) if image else None
-            name = f"image {need.image}"
-            if id is None:
-                yield Check(name, False, f"it has no id for {wanted}", f"add it to {name}")
-                continue
-            arch = self._resources.image_arch(id)
-            fits = arch in (None, wanted)
-            todo = "" if fits else f"name an image for {wanted}, or change flavors.{flavor}.arch"
-            yield Check(name, fits, f"{id} is for {arch or 'any machine'}", todo)
+    def _images(self, needs: Sequence[Need]) -> Iterator[Check]:
+        """Each image once for each architecture that it is wanted for."""
+        wanted = [
+            (need.image, self._catalog.flavors[flavor].arch)
+            for need in needs
+            for flavor in need.flavors
+        ]
+        for name, arch in dict.fromkeys(wanted):
+            yield from self._asked(f"image {name}", partial(self._image, name, arch))
+
+    def _image(self, name: str, wanted: str) -> Iterator[Check]:
+        image = self._catalog.images.get(name)
+        if image is None or (id := image.id_for(wanted)) is None:
+            text = f"there is no id of it for {wanted}"
+            yield Check(f"image {name}", False, text, f"add one to images.{name}.id")
+            return
+        arch = self._resources.image_arch(id)
+        fits = arch in (None, wanted)
+        todo = "" if fits else f"name an image for {wanted} in images.{name}.id"
+        yield Check(f"image {name}", fits, f"{id} is for {arch or 'any machine'}", todo)
 
     def _sized(self, needs: Sequence[Need], there: Sequence[Instance]) -> Iterator[Check]:
         sizes = {sku["name"]: sku for sku in self._resources.sizes()}

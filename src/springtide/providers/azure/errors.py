@@ -31,7 +31,6 @@ CODES: dict[str, type[CloudError]] = {
     "InvalidAuthenticationToken": Denied,
     "ExpiredAuthenticationToken": Denied,
     "SubscriptionNotFound": Denied,
-    "OperationNotAllowed": Rejected,
     "PropertyChangeNotAllowed": Rejected,
     "SubscriptionRequestsThrottled": Throttled,
     "TooManyRequests": Throttled,
@@ -42,6 +41,14 @@ CODES: dict[str, type[CloudError]] = {
     "InternalExecutionError": Transient,
 }
 """What a code means whatever its status is."""
+
+NOT_ALLOWED: dict[str, type[CloudError]] = {
+    "quota": QuotaExceeded,
+    "deletion": Transient,
+    "to be running": Transient,
+}
+"""What an OperationNotAllowed means by a word in it; else it stays wrong. A machine that was
+running when we looked and is not now is started by the next try."""
 
 STATUSES: dict[int, type[CloudError]] = {
     401: Denied,
@@ -88,10 +95,8 @@ def decide_kind(status: int, code: str, said: str) -> type[CloudError]:
     """Quotas come as an operation that is not allowed: only their words tell."""
     if status == 429:
         return Throttled
-    if code == "OperationNotAllowed" and "quota" in said.lower():
-        return QuotaExceeded
-    if code == "OperationNotAllowed" and "deletion" in said.lower():
-        return Transient
+    if code == "OperationNotAllowed":
+        return next((kind for word, kind in NOT_ALLOWED.items() if word in said.lower()), Rejected)
     return CODES.get(code) or STATUSES.get(status) or (Transient if status >= 500 else Rejected)
 
 
