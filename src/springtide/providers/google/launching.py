@@ -49,9 +49,9 @@ class Launching:
         return self._answers(launches, kind, done, what)
 
     def _insert(self, launches: Sequence[Launch], kind: Kind, what: str) -> Answer:
-        """An operation that is done at once is an old one: its instances are gone, or never were.
+        """An operation that is done at once is an old one.
 
-        Were they still there we would not have been asked; if lists lag, names see to it.
+        Its instances are there and lists lag, or they are gone, or never were: then asked anew.
         """
         body = render.bulk(self._wanted, launches, kind)
         for attempt in range(ATTEMPTS):
@@ -61,9 +61,13 @@ class Launching:
                 body,
                 requestId=render.request_id(launches, kind, attempt),
             )
-            if operation.get("status") != "DONE":
+            if operation.get("status") != "DONE" or self._still(operation, launches[0], kind):
                 return operation
         raise Transient(f"Google, {what}: it remembers {ATTEMPTS} such requests; asked again later")
+
+    def _still(self, done: Answer, launch: Launch, kind: Kind) -> bool:
+        """Whether what an old operation made is there; one instance stands for all."""
+        return not parse_failures(done) and isinstance(self._owned(launch, kind), Instance)
 
     def _answers(self, launches: Sequence[Launch], kind: Kind, done: Answer, what: str) -> Answers:
         found = self._found(launches)
