@@ -33,6 +33,7 @@ from tests.providers.servers.oci_cloud import (
     Refusal,
     full,
 )
+from tests.providers.servers.oci_machine import METADATA
 from tests.providers.world import (
     BLUE,
     GREEN,
@@ -388,3 +389,29 @@ async def test_a_reboot_of_what_is_busy_waits_a_moment(place: Place) -> None:
     place.cloud.machines[made.id].turn("PROVISIONING", "RUNNING", pause_s=0.2)
     assert isinstance((await provider.reboot([N0]))["n0"], Instance)
     await until(provider, BLUE, lambda found: place.cloud.machines[made.id].boots == 2)
+
+
+# --- the rights of this machine --------------------------------------------------------------
+
+
+async def test_the_machine_itself_can_be_who_asks(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without any file; making the provider calls nobody."""
+    monkeypatch.setenv("OCI_METADATA_BASE_URL", f"{place.server.endpoint}{METADATA.rstrip('/')}")
+    provider = place.open(auth="instance", credentials=None)
+    assert place.cloud.calls == []
+    assert isinstance(await created(provider, N0), Instance)
+    assert len(await running(provider, BLUE, 1)) == 1
+    checks = await provider.check(BLUE, [])
+    assert not [one for one in checks if one.name.startswith("file") or one.ok is False]
+
+
+async def test_a_machine_that_is_none_of_oci_is_told_so(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    monkeypatch.setenv("OCI_METADATA_BASE_URL", f"http://127.0.0.1:{port}")
+    with pytest.raises(Transient, match="only on an instance of OCI"):
+        await place.open(auth="instance", credentials=None).list(BLUE)

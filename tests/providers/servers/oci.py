@@ -17,7 +17,7 @@ from hashlib import md5, sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import parse_qsl, urlsplit
 
 from cryptography.exceptions import InvalidSignature
@@ -50,11 +50,14 @@ from tests.providers.servers.oci_cloud import (
     Refusal,
     full,
 )
+from tests.providers.servers.oci_machine import FEDERATION, METADATA, MachineIdentity
 from tests.providers.world import BLUE, World
 
 TENANCY, USER = "ocid1.tenancy.oc1..here", "ocid1.user.oc1..tide"
 CORE = "/20160918"
 ID = "(?P<id>[^/]+)"
+MACHINE = f"{TENANCY}/fed-x509"
+"""How the keys of machines are called, up to their fingerprints."""
 SKEW_S = 300.0
 PAGED = frozenset({"limit", "page"})
 
@@ -219,7 +222,12 @@ class Speaker(BaseHTTPRequestHandler):
     do_GET = do_POST = do_DELETE = do_PUT = handle_one
 
     def _answer(self, cloud: OciCloud, body: bytes) -> Any:
+        path, machine = urlsplit(self.path).path, self.server.machine
+        if path.startswith(METADATA) and self.headers["authorization"] == "Bearer Oracle":
+            return machine.metadata(path) or self._unknown(cloud)
         self._check_signature(body)
+        if path == FEDERATION:
+            return machine.session(json.loads(body))
         if cloud.throttled:
             cloud.throttled -= 1
             raise Refusal(429, "TooManyRequests", "User-rate limit exceeded.")
@@ -233,6 +241,9 @@ class Speaker(BaseHTTPRequestHandler):
             found = re.fullmatch(pattern, parts.path)
             if method == self.command and found and query.keys() <= known:
                 return do(call, **found.groupdict())
+        return self._unknown(cloud)
+
+    def _unknown(self, cloud: OciCloud) -> NoReturn:
         cloud.wrong.append(f"{self.command} {self.path}")
         raise Refusal(404, "NotFound", f"{self.command} {self.path} is not supported")
 
@@ -242,7 +253,9 @@ class Speaker(BaseHTTPRequestHandler):
 
     def _check_signature(self, body: bytes) -> None:
         try:
-            verify(self.command, self.path, dict(self.headers.items()), body)
+            machine, federates = self.server.machine, self.path == FEDERATION
+            keys = {MACHINE: machine.key.public_key()} if federates else known_keys(machine)
+            verify(self.command, self.path, dict(self.headers.items()), body, keys)
         except (InvalidSignature, ValueError, KeyError) as error:
             raise Refusal(
                 401, "NotAuthenticated", "The required information was not provided or incorrect."
@@ -275,24 +288,33 @@ class Speaker(BaseHTTPRequestHandler):
         """Tests look at `OciCloud.calls`."""
 
 
-def verify(method: str, target: str, headers: Mapping[str, str], body: bytes) -> None:
-    """Raises if the request is not signed as OCI wants it, by the key that it knows."""
+def known_keys(machine: MachineIdentity) -> dict[str, rsa.RSAPublicKey]:
+    return {f"{TENANCY}/{USER}/{fingerprint()}": key().public_key(), **machine.sessions}
+
+
+def verify(
+    method: str,
+    target: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    keys: Mapping[str, rsa.RSAPublicKey],
+) -> None:
+    """Raises if the request is not signed as OCI wants it, by a key that it knows."""
     sent = {name.lower(): value for name, value in headers.items()}
     fields = dict(re.findall(r'(\w+)="([^"]*)"', sent["authorization"].removeprefix("Signature ")))
     names = fields["headers"].split()
-    needed = {"date", "(request-target)", "host"}
+    needed = {"date", "(request-target)"} | ({"host"} if MACHINE not in keys else set())
     if method in ("POST", "PUT", "PATCH"):
         needed |= {"content-length", "content-type", "x-content-sha256"}
         if b64encode(sha256(body).digest()).decode() != sent["x-content-sha256"]:
             raise ValueError("another body")
-    known = f"{TENANCY}/{USER}/{fingerprint()}"
-    if not needed <= set(names) or fields["keyId"] != known or fields["algorithm"] != "rsa-sha256":
+    if not needed <= set(names) or fields["algorithm"] != "rsa-sha256":
         raise ValueError("not signed as it must be")
     if abs(parsedate_to_datetime(sent["date"]).timestamp() - time.time()) > SKEW_S:
         raise ValueError("too old")
     sent["(request-target)"] = f"{method.lower()} {target}"
     text = "\n".join(f"{name}: {sent[name]}" for name in names)
-    public = key().public_key()
+    public = keys[MACHINE if fields["keyId"].startswith(MACHINE) else fields["keyId"]]
     public.verify(
         b64decode(fields["signature"]), text.encode(), padding.PKCS1v15(), hashes.SHA256()
     )
@@ -307,6 +329,7 @@ class OciServer(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Speaker)
         self.cloud = OciCloud()
+        self.machine = MachineIdentity(TENANCY, REGION)
 
     @property
     def page(self) -> int:

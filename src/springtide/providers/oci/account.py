@@ -20,7 +20,7 @@ from oci.identity import IdentityClient
 from oci.limits import LimitsClient
 from oci.retry import NoneRetryStrategy
 
-from springtide.ports import Denied
+from springtide.ports import Denied, Transient
 from springtide.providers.oci.errors import calling
 from springtide.spec.clouds import Oci
 
@@ -78,8 +78,8 @@ class Account:
 
     def _made(self, kind: Any) -> Any:
         limit_s = self._wanted.timeout
+        self._signer = self._signer or _machine(self._wanted.endpoint)
         with calling("logging in"):
-            self._signer = self._signer or _machine(self._wanted.endpoint)
             client = kind(
                 self._config,
                 signer=self._signer,
@@ -130,9 +130,20 @@ def _signer(config: dict[str, Any]) -> Any:
 
 
 def _machine(endpoint: str | None) -> Any:
-    """The rights of the machine that we run on."""
+    """The rights of the machine that we run on. The SDK says in many ways that it has none."""
     federation = {"federation_endpoint": f"{endpoint}/v1/x509"} if endpoint else {}
-    return InstancePrincipalsSecurityTokenSigner(retry_strategy=NoneRetryStrategy(), **federation)
+    try:
+        return InstancePrincipalsSecurityTokenSigner(
+            retry_strategy=NoneRetryStrategy(),
+            federation_client_retry_strategy=NoneRetryStrategy(),
+            federation_client_circuit_breaker_strategy=NoCircuitBreakerStrategy(),
+            **federation,
+        )
+    except Exception as error:
+        raise Transient(
+            f"OCI, logging in as this machine: {type(error).__name__}; `auth: instance` works "
+            "only on an instance of OCI, whose dynamic group has a policy"
+        ) from error
 
 
 def decide_exposed(files: Iterable[tuple[Path, int]]) -> list[Path]:

@@ -162,11 +162,11 @@ class OciDriver:
         return {one.shape: one for one in listed}
 
     def domains(self) -> Sequence[str]:
-        """The availability domains; they do not change."""
+        """The availability domains; they do not change, but come in any order."""
         if not self._domains:
             with calling("listing availability domains"):
                 answer = self.account.identity.list_availability_domains(self.wanted.compartment)
-            self._domains = [one.name for one in answer.data]
+            self._domains = sorted(one.name for one in answer.data)
         return self._domains
 
     def _launch(self, launch: Launch) -> Instance:

@@ -74,7 +74,14 @@ def calling(doing: str) -> Iterator[None]:
     """Around calls of the SDK."""
     try:
         yield
-    except (ServiceError, ClientError, RequestException, OSError) as error:
+    except (
+        ServiceError,
+        ClientError,
+        RequestException,
+        OSError,
+        RuntimeError,
+        ValueError,
+    ) as error:
         raise translate(error, doing) from error
 
 

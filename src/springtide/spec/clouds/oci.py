@@ -14,10 +14,12 @@ class Oci(Remote):
 
     kind: Literal["oci"] = "oci"
     """A flavor's type is a shape; `VM.Standard.E4.Flex.4.64` is a flexible one with 4 OCPUs and
-    64 GB. Zones are availability domains; a market is `preemptible` or left out."""
+    64 GB. Zones are availability domains, such as `AD-1`; a market is `preemptible` or
+    `on-demand`."""
     credentials: AbsolutePath | None = None
     """A config file; left out, ~/.oci/config, or with `auth: instance` none."""
     profile: Word = "DEFAULT"
+    """Which part of the config file."""
     auth: Literal["key", "instance"] = "key"
     """`instance` uses the rights of the machine we run on (instance principals)."""
     region: Word | None = None
