@@ -226,6 +226,24 @@ async def test_nine_refusals_are_borne_and_ten_are_not(
     await call(guard, one)
 
 
+async def test_a_launch_that_is_throttled_asks_for_no_more(
+    server: AzureServer, cloud: Cloud
+) -> None:
+    nodes = [f"n{number}" for number in range(200)]
+    server.refusals = [(Refusal(429, "TooManyRequests", "Too many requests."), False)] * 20
+    answers = await cloud.create(launches(*nodes))
+    assert isinstance(answers["n199"], Throttled)
+    assert len(server.calls) < 60
+
+
+async def test_without_a_credentials_file_the_machine_itself_signs_in(
+    server: AzureServer, tmp_path: Path
+) -> None:
+    """Nobody is asked before the first call."""
+    opened = client(block(server, tmp_path, credentials=None, endpoint=None), tmp_path)
+    await opened.close()
+
+
 async def test_a_cloud_that_does_not_answer_is_not_waited_for_for_ever(
     server: AzureServer, tmp_path: Path
 ) -> None:

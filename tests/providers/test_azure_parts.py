@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from azure.core.exceptions import ClientAuthenticationError, ServiceResponseError
+from azure.identity import ClientSecretCredential
 from azure.mgmt.core.policies import ARMChallengeAuthenticationPolicy
 from pydantic import ValidationError
 
@@ -203,6 +204,17 @@ def test_a_lost_connection_may_work_later_and_a_lost_login_will_not() -> None:
     assert "no identity" in str(denied)
     assert "story" not in str(denied)
     assert "role" in str(denied)
+
+
+def test_a_sign_in_that_is_not_reached_may_work_later() -> None:
+    """The SDK's own credential, whose way to the sign-in is shut."""
+    nowhere = ClientSecretCredential(
+        "t", "c", "s", authority="127.0.0.1:1", disable_instance_discovery=True, retry_total=0
+    )
+    with pytest.raises(ClientAuthenticationError) as refused:
+        nowhere.get_token("https://management.azure.com/.default")
+    assert type(translate(refused.value, "list")) is Transient
+    nowhere.close()
 
 
 # Credentials

@@ -5,6 +5,7 @@ import re
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from azure.core.credentials import TokenCredential
@@ -61,14 +62,17 @@ def connect(wanted: Azure) -> ComputeManagementClient:
     secret = read_credentials(wanted.credentials) if wanted.credentials else None
     endpoint = wanted.endpoint or PUBLIC
     policy = _OnLoopback(secret.secret if secret else "") if on_loopback(endpoint) else None
+    limits: dict[str, Any] = {
+        "connection_timeout": min(wanted.timeout, CONNECT_S),
+        "read_timeout": wanted.timeout,
+        "retry_total": 0,
+    }
     return ComputeManagementClient(
-        _credential(secret, endpoint),
+        _credential(secret, endpoint, limits),
         wanted.subscription,
         base_url=endpoint,
         credential_scopes=[f"{endpoint}/.default"],
-        retry_total=0,
-        connection_timeout=min(wanted.timeout, CONNECT_S),
-        read_timeout=wanted.timeout,
+        **limits,
         **({"authentication_policy": policy} if policy else {}),
     )
 
@@ -77,13 +81,15 @@ def on_loopback(endpoint: str) -> bool:
     return _LOOPBACK.match(endpoint) is not None
 
 
-def _credential(secret: Secret | None, endpoint: str) -> TokenCredential:
+def _credential(secret: Secret | None, endpoint: str, limits: dict[str, Any]) -> TokenCredential:
     host = urlsplit(endpoint).hostname or ""
     authority = AUTHORITIES.get(host, AUTHORITIES["management.azure.com"])
     if secret is None:
-        environment = EnvironmentCredential(authority=authority)
-        return ChainedTokenCredential(environment, ManagedIdentityCredential())
-    return ClientSecretCredential(secret.tenant, secret.client, secret.secret, authority=authority)
+        environment = EnvironmentCredential(authority=authority, **limits)
+        return ChainedTokenCredential(environment, ManagedIdentityCredential(**limits))
+    return ClientSecretCredential(
+        secret.tenant, secret.client, secret.secret, authority=authority, **limits
+    )
 
 
 def read_credentials(path: Path) -> Secret:

@@ -5,9 +5,10 @@ says only afterwards, in the status of the machine, that there was no room for i
 """
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import requests
 from azure.mgmt.compute import ComputeManagementClient
@@ -23,6 +24,7 @@ from springtide.ports import (
     Need,
     Rejected,
     Site,
+    Throttled,
     Transient,
 )
 from springtide.providers.azure import bodies, names, shapes
@@ -36,6 +38,9 @@ from springtide.providers.cloud import Catalog, tags
 from springtide.providers.cloud.driver import Answers
 from springtide.providers.cloud.here import own_address
 from springtide.spec.clouds import Azure
+
+_W = TypeVar("_W")
+_A = TypeVar("_A")
 
 THREADS = 16
 OFF = frozenset({InstanceState.STOPPED, InstanceState.BROKEN})
@@ -104,11 +109,25 @@ class AzureDriver:
 
     def launch(self, launches: Sequence[Launch]) -> Answers:
         nodes = [launch.node for launch in launches]
-        answers = dict(zip(nodes, self._pool.map(self._make, launches), strict=True))
+        answers = dict(zip(nodes, self._each(self._make, launches), strict=True))
         made = [one for one in answers.values() if isinstance(one, Instance)]
         failures = self._refused([one.id for one in made])
         self.delete([one for one in made if one.id in failures])
         return answers | {one.node: failures[one.id] for one in made if one.id in failures}
+
+    def _each(self, do: Callable[[_W], _A], wanted: Sequence[_W]) -> Sequence[_A | Throttled]:
+        """Side by side. Once Azure has throttled one, the rest are not asked for at all."""
+        throttled: list[Throttled] = []
+
+        def attempt(one: _W) -> _A | Throttled:
+            if throttled:
+                return throttled[0]
+            answer = do(one)
+            if isinstance(answer, Throttled):
+                throttled.append(answer)
+            return answer
+
+        return [*self._pool.map(attempt, wanted)]
 
     def _make(self, launch: Launch) -> Instance | CloudError:
         """Answers when Azure has taken the request, not when the machine is there."""
@@ -152,8 +171,8 @@ class AzureDriver:
 
     def delete(self, instances: Sequence[Instance]) -> Mapping[str, CloudError]:
         going = [one for one in instances if one.state is not InstanceState.DELETING]
-        refused = zip(going, self._pool.map(self._delete, going), strict=True)
-        return {one.id: error for one, error in refused if error is not None}
+        refused = zip(going, self._each(self._delete, going), strict=True)
+        return {one.id: error for one, error in refused if isinstance(error, CloudError)}
 
     def _delete(self, instance: Instance) -> CloudError | None:
         """By force: nobody waits for its services to stop."""

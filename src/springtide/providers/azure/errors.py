@@ -3,7 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
+from azure.core.exceptions import (
+    AzureError,
+    ClientAuthenticationError,
+    HttpResponseError,
+    ServiceRequestError,
+    ServiceResponseError,
+)
 
 from springtide.ports import (
     CloudError,
@@ -77,12 +83,20 @@ def translated(what: str) -> Iterator[None]:
 
 def translate(error: AzureError, what: str) -> CloudError:
     if not isinstance(error, HttpResponseError) or error.status_code is None:
-        refused = isinstance(error, ClientAuthenticationError)
+        refused = isinstance(error, ClientAuthenticationError) and not _unreached(error)
         return _worded(Denied if refused else Transient, what, _first_line(str(error)))
     code = (error.error.code if error.error else None) or ""
     said = _first_line((error.error.message if error.error else None) or error.message)
     kind = decide_kind(error.status_code, code, said)
     return _worded(kind, what, f"{code}: {said}" if code else said, _wait(error))
+
+
+def _unreached(error: BaseException) -> bool:
+    """Whether it was the way to the sign-in that failed: the SDK calls that a refusal, too."""
+    cause = error.__cause__ or error.__context__
+    return isinstance(cause, ServiceRequestError | ServiceResponseError) or (
+        cause is not None and _unreached(cause)
+    )
 
 
 def failed(code: str, said: str, what: str) -> CloudError:

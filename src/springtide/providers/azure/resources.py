@@ -10,7 +10,7 @@ from typing import Any
 from azure.core.rest import HttpRequest
 from azure.mgmt.compute import ComputeManagementClient
 
-from springtide.ports import CloudError
+from springtide.ports import CloudError, Transient
 from springtide.providers.azure import names, shapes
 from springtide.providers.azure.bodies import NETWORK_API
 from springtide.providers.azure.errors import is_gone, translated
@@ -110,5 +110,8 @@ class Resources:
         with translated(what):
             answer = self._client.send_request(HttpRequest(method, link))
             answer.raise_for_status()
+        try:
             found: Any = answer.json() if answer.content else {}
+        except ValueError as error:
+            raise Transient(f"Azure did not {what}: its answer is no JSON") from error
         return found if isinstance(found, dict) else {}

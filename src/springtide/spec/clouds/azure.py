@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator
 
 from springtide.spec.clouds.remote import Remote
-from springtide.spec.values import AbsolutePath, Account, Id, Size, Word, matching
+from springtide.spec.values import AbsolutePath, Account, Size, Word, matching
 
 SubnetId = Annotated[
     str,
@@ -17,6 +17,12 @@ SubnetId = Annotated[
             "Microsoft.Network/virtualNetworks/…/subnets/…",
         )
     ),
+]
+Subscription = Annotated[
+    str, BeforeValidator(matching("[0-9A-Za-z-]{1,64}", "the id of a subscription"))
+]
+ResourceGroup = Annotated[
+    str, BeforeValidator(matching(r"[\w.()-]{1,90}", "the name of a resource group"))
 ]
 Endpoint = Annotated[
     str,
@@ -34,9 +40,12 @@ class Azure(Remote):
 
     kind: Literal["azure"] = "azure"
     """A flavor's type is a VM size. Zones are `1`, `2`, `3`; a market is `spot` or left out."""
-    subscription: Id
-    resource_group: Id
+    subscription: Subscription
+    """The id of the subscription that pays for nodes."""
+    resource_group: ResourceGroup
+    """Where nodes are made; it must exist."""
     location: Word
+    """The region, such as `westeurope`."""
     subnet: SubnetId
     """The whole resource id of the subnet that nodes are on."""
     ssh_key: AbsolutePath
