@@ -9,7 +9,7 @@ from tests.providers.google_world import google_world
 from tests.providers.world import World
 
 
-@pytest.mark.accepts("C30", "C2")
+@pytest.mark.accepts("C30")
 class TestGoogle(Conformance):
     """See tests/providers/servers/google.py for what stands in for Google."""
 

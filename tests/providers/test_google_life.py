@@ -20,6 +20,7 @@ from springtide.ports import (
     Throttled,
     Transient,
 )
+from springtide.providers.google import rest
 from tests.providers.google_world import Place, google_place, spot
 from tests.providers.servers.google_state import REGION, ZONES
 from tests.providers.world import BLUE, GREEN, delete_until_gone, instances, running, until
@@ -129,6 +130,29 @@ async def test_a_lost_reply_and_a_list_that_lags_make_no_second_instance_for_a_n
     assert len(place.server.state.machines) == 2
     assert len(place.server.state.requests) == 1, "the request id is the same"
     assert {one.id for one in await running(other, BLUE, 2)} == {one.id for one in made}
+
+
+async def test_a_launch_that_takes_too_long_is_waited_for_by_the_next_and_made_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rest, "OPERATION_S", 0.1)
+    state = place.server.state
+    state.stuck, state.lag = True, 1000
+    provider = place.open()
+    slow = (await provider.create(wanted("n0")))["n0"]
+    assert type(slow) is Transient
+    assert "still at work" in str(slow)
+    (operation,) = (state.operations[name] for name in state.requests.values())
+    operation.stuck = False
+    assert len(instances(await provider.create(wanted("n0")))) == 1
+    assert (len(state.machines), len(state.requests)) == (1, 1)
+
+
+async def test_an_operation_is_waited_for_longer_than_a_call_may_take(place: Place) -> None:
+    place.server.slow.append("zoneOperations.wait")
+    provider = place.open(timeout=0.5)
+    assert len(instances(await provider.create(wanted("n0")))) == 1
+    assert place.server.count("zoneOperations.wait") >= 2
 
 
 async def test_one_that_went_and_is_wanted_again_is_made_though_google_remembers(

@@ -33,6 +33,9 @@ class Server:
         """The next call of a method (or `*`, any) is refused so; first come, first served."""
         self.lost: list[str] = []
         """The next call of a method is done, but not answered."""
+        self.slow: list[str] = []
+        """The next call of a method is answered only when `awake`."""
+        self.awake = threading.Event()
         self.bodies: list[tuple[str, Any]] = []
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,))
@@ -43,6 +46,7 @@ class Server:
         return f"http://127.0.0.1:{self._http.server_address[1]}"
 
     def close(self) -> None:
+        self.awake.set()
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
@@ -88,7 +92,12 @@ class Server:
                 return None
             answer = masked(answer, query["fields"]) if "fields" in query else answer
             self.problems += self.schema.wrong_answer(method, answer)
-            return 200, answer
+            slow = method.id in self.slow
+            if slow:
+                self.slow.remove(method.id)
+        if slow:
+            self.awake.wait(10)
+        return 200, answer
 
     def _refuse(self, method: str) -> None:
         for each in self.refusals:

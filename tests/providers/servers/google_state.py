@@ -48,12 +48,13 @@ class Refused(Exception):
 class Operation:
     shown: dict[str, Any]
     step: int = 0
+    stuck: bool = False
     errors: list[dict[str, str]] = field(default_factory=list)
 
     def look(self) -> dict[str, Any]:
         """As it is now; it is further along next time."""
         status = STEPS[min(self.step, 2)]
-        self.step += 1
+        self.step += not self.stuck
         answer = {**self.shown, "status": status, "progress": 50 * STEPS.index(status)}
         if status == "DONE" and self.errors:
             answer["error"] = {"errors": self.errors}
@@ -95,6 +96,8 @@ class State:
         """Rights that we do not have."""
         self.lag = 0
         """So many lists do not show what was just made."""
+        self.stuck = False
+        """Operations that begin now do not go on."""
         self.late_conflicts = False
         """Names that are taken are told in the operation."""
         self.unreachable: str | None = None
@@ -156,7 +159,7 @@ class State:
         if request:
             shown["clientOperationId"] = request
             self.requests[request] = name
-        self.operations[name] = Operation(shown)
+        self.operations[name] = Operation(shown, stuck=self.stuck)
         return self.operations[name]
 
     def make(self, zone: str, name: str, properties: dict[str, Any], making: Operation) -> None:
@@ -203,7 +206,7 @@ class State:
     def listed(self) -> list[tuple[str, Machine]]:
         """All that lists show, by zone; time passes with it."""
         for operation in self.operations.values():
-            operation.step += 1
+            operation.step += not operation.stuck
         for key, machine in [*self.machines.items()]:
             if machine.leaving is not None:
                 machine.leaving -= 1

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from springtide.ports import Check, CloudError, CloudFlavor, Launch, Need
 from springtide.providers.google import parse, render
-from springtide.providers.google.credentials import LOOPBACK, check_file
+from springtide.providers.google.credentials import check_file
 from springtide.providers.google.errors import is_missing
 from springtide.spec import Flavor
 
@@ -29,7 +28,7 @@ Quotas = Mapping[str, tuple[float, float]]
 
 
 def check(driver: Compute, cluster: str, needs: Sequence[Need]) -> list[Check]:
-    key = check_file(_key(driver))
+    key = check_file(driver.wanted.credentials)
     if key.ok is False:
         return [key]
     first = _tried("project", lambda: _project(driver))
@@ -45,11 +44,6 @@ def check(driver: Compute, cluster: str, needs: Sequence[Need]) -> list[Check]:
     names = ("network", "zones", "images", "flavors", "quota")
     rest = [one for name, part in zip(names, parts, strict=True) for one in _tried(name, part)]
     return [key, *first, *rest, _rights()]
-
-
-def _key(driver: Compute) -> Path | None:
-    endpoint = driver.wanted.endpoint or ""
-    return None if endpoint.startswith(LOOPBACK) else driver.wanted.credentials
 
 
 def _tried(name: str, part: Callable[[], Iterator[Check]]) -> list[Check]:

@@ -52,6 +52,7 @@ class Compute:
         self._launching = Launching(api, wanted, self.list)
         self._deleters = ThreadPoolExecutor(DELETERS, thread_name_prefix="google")
         self._asked: dict[str, float] = {}
+        self._lock = threading.Lock()
 
     def prepare(self, cluster: str) -> Site:
         """Nothing of Google's is the cluster's own but instances and images."""
@@ -98,7 +99,8 @@ class Compute:
             seen = self.api.get(at, f"instance {instance.id}")
             metadata = render.metadata(seen.get("metadata") or {}, launch)
             self._done(instance, self.api.post(f"{at}/setMetadata", "metadata", metadata))
-            verb = "start" if instance.state is InstanceState.STOPPED else "reset"
+            stopped = parse.STATES.get(str(seen.get("status"))) is InstanceState.STOPPED
+            verb = "start" if stopped else "reset"
             self._done(instance, self.api.post(f"{at}/{verb}", f"{verb} of {instance.id}"))
             after = self._parsed(instance.cluster, [self.api.get(at, f"instance {instance.id}")])
         except CloudError as error:
@@ -132,7 +134,8 @@ class Compute:
     def flavors(self) -> Mapping[str, CloudFlavor]:
         """Those of the default zone; their prices Google keeps elsewhere."""
         pages = self.api.pages(f"zones/{self.wanted.zone}/machineTypes", "machine types")
-        found = [parse.flavor(one) for page in pages for one in page.get("items") or ()]
+        seen = [one for page in pages for one in page.get("items") or ()]
+        found = [parse.flavor(one) for one in seen if one.get("guestCpus") and one.get("memoryMb")]
         return {flavor.name: flavor for flavor in found}
 
     def check(self, cluster: str, needs: Sequence[Need]) -> Sequence[Check]:
@@ -177,14 +180,16 @@ class Compute:
             if isinstance(error, Throttled):
                 busy.set()
             return None if is_missing(error) or is_busy(error) else error
-        self._asked[instance.id] = time.monotonic() + ASKED_S
+        with self._lock:
+            self._asked[instance.id] = time.monotonic() + ASKED_S
         return None
 
     def _going(self, instance: Instance) -> bool:
         """It stops because we asked; one that stops by itself would stay."""
         now = time.monotonic()
-        self._asked = {id: until for id, until in self._asked.items() if until > now}
-        return instance.state is InstanceState.DELETING and instance.id in self._asked
+        with self._lock:
+            self._asked = {id: until for id, until in self._asked.items() if until > now}
+            return instance.state is InstanceState.DELETING and instance.id in self._asked
 
     def _done(self, instance: Instance, operation: Answer) -> None:
         zone = instance.id.partition("/")[0]

@@ -78,7 +78,7 @@ HARDEST = (Denied, QuotaExceeded, Rejected, NoCapacity, Throttled, Transient)
 MAX_TEXT = 500
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Refusal(Exception):
     """A refusal in Google's words; the cause of the CloudError that it became."""
 

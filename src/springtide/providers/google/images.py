@@ -8,7 +8,7 @@ from springtide.ports import CloudError, CloudImage, Instance, Rejected
 from springtide.providers.cloud import Catalog
 from springtide.providers.google import parse, render
 from springtide.providers.google.errors import is_missing, is_taken
-from springtide.providers.google.rest import Answer, Api
+from springtide.providers.google.rest import Answer, Api, text_of
 
 FAMILY_S = 300.0
 """What a family leads to is asked again after so long."""
@@ -31,7 +31,8 @@ class Images:
         with self._lock:
             known, until = self._families.get(path, ("", 0.0))
             if time.monotonic() >= until:
-                known = parse.image_path(self._api.project, str(self.look(path)["selfLink"]))
+                link = text_of(self.look(path), "selfLink", path)
+                known = parse.image_path(self._api.project, link)
                 self._families[path] = known, time.monotonic() + FAMILY_S
         return known
 

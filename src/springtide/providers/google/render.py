@@ -95,7 +95,7 @@ def _properties(wanted: Google, launches: Sequence[Launch], kind: Kind) -> dict[
     theirs = {key: str(value) for key, value in properties.get("labels", {}).items()}
     return properties | {
         "labels": {**theirs, **ours},
-        "description": names.describe(first, kind.image, _members(launches)),
+        "description": names.describe(first, kind.image, members(launches)),
         "metadata": {"items": _with_script(properties.get("metadata", {}), script(launches))},
     }
 
@@ -134,7 +134,7 @@ def merge(ours: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     return joined
 
 
-def _members(launches: Sequence[Launch]) -> list[tuple[str, int]]:
+def members(launches: Sequence[Launch]) -> list[tuple[str, int]]:
     """None if the names tell."""
     if all(names.is_plain(one.cluster, one.node, one.generation) for one in launches):
         return []
@@ -143,7 +143,7 @@ def _members(launches: Sequence[Launch]) -> list[tuple[str, int]]:
 
 def script(launches: Sequence[Launch]) -> str:
     first = launches[0]
-    if _members(launches):
+    if members(launches):
         cases = "\n".join(
             f"{name_of(one)}) TIDE_NODE={quote(one.node)} TIDE_GENERATION={one.generation} ;;"
             for one in launches

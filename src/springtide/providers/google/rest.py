@@ -21,7 +21,7 @@ from springtide.providers.google.errors import cloud_error, parse_refusal, unrea
 
 PAGE = 500
 """The most that Google puts on a page."""
-OPERATION_S = 300.0
+OPERATION_S = 120.0
 """An operation that takes longer goes on without us; what it makes is found later."""
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
@@ -87,7 +87,7 @@ class Api:
         end = time.monotonic() + OPERATION_S
         pause_s = FIRST_PAUSE_S
         while operation.get("status") != "DONE" and time.monotonic() < end:
-            path = f"{scope}/operations/{operation['name']}"
+            path = f"{scope}/operations/{text_of(operation, 'name', what)}"
             operation = self._waited(path, what) or operation
             if operation.get("status") != "DONE":
                 time.sleep(pause_s)  # Google may answer at once, though it is asked to wait
@@ -149,6 +149,12 @@ class Api:
             with self._lock:
                 self._sessions.append(session)
         return session
+
+
+def text_of(answer: Answer, key: str, what: str) -> str:
+    if not isinstance(text := answer.get(key), str):
+        raise Transient(f"Google, {what}: the answer has no {key}; is a proxy between?")
+    return text
 
 
 def _at(token: str) -> dict[str, str]:
