@@ -33,6 +33,7 @@ from springtide.providers.oci.errors import CONFLICT, NOT_FOUND, calling, status
 from springtide.providers.oci.images import OciImages
 from springtide.providers.oci.launches import (
     STATES,
+    TERMINATED,
     decide_addresses,
     decide_domain,
     decide_token,
@@ -81,7 +82,7 @@ class OciDriver:
             listed = self.pages(self.account.compute.list_instances, self.wanted.compartment)
             ours = [one for one in listed if is_ours(one, cluster)]
             self._find(ours)
-        self._forget_addresses({one.id for one in listed if one.lifecycle_state != "TERMINATED"})
+        self._forget_addresses({one.id for one in listed if one.lifecycle_state != TERMINATED})
         return [self._instance(one) for one in ours]
 
     def launch(self, launches: Sequence[Launch]) -> Answers:
@@ -185,7 +186,8 @@ class OciDriver:
 
     def _find(self, listed: Sequence[Any]) -> None:
         """Where new ones are: a few calls for however many."""
-        if all(one.id in self._addresses or one.lifecycle_state == "TERMINATING" for one in listed):
+        new = [one for one in listed if one.id not in self._addresses]
+        if all(STATES.get(one.lifecycle_state) in GOING for one in new):
             return
         attachments = self.pages(
             self.account.compute.list_vnic_attachments, self.wanted.compartment
