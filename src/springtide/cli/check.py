@@ -2,9 +2,9 @@
 
 import os
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -23,10 +23,16 @@ _MARKS = {True: "✓", False: "✗", None: "-"}
 def check(
     file: FileArgument = None,
     json: JsonOption = False,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Ask no provider; look at this machine only.")
+    ] = False,
     cluster: ClusterOption = None,
     state: StateOption = None,
 ) -> None:
-    """Whether file, machine and cluster are well."""
+    """Whether file, machine, providers and cluster are well.
+
+    Clouds are asked about credentials, images, sizes, networks, quotas and rights.
+    """
     path = spec_file(file, Choice(cluster, state))
     if file is None and path.exists() and not os.access(path, os.R_OK):
         raise Complaint(
@@ -42,7 +48,7 @@ def check(
         if json:
             _put_wrong(error)
         raise Complaint(str(error), Exit.WRONG) from None
-    _put(_look(spec, path), json)
+    _put(_look(spec, path, offline), json)
 
 
 def _put_wrong(error: "SpecError") -> NoReturn:
@@ -53,17 +59,18 @@ def _put_wrong(error: "SpecError") -> NoReturn:
     raise typer.Exit(Exit.WRONG)
 
 
-def _look(spec: "Cluster", path: Path) -> "list[Check]":
+def _look(spec: "Cluster", path: Path, offline: bool) -> "list[Check]":
     from springtide.cli.checks import ALL
     from springtide.cli.subject import Check, look, subject
 
     first = Check("file", True, f"{path} describes cluster {spec.cluster}")
-    about = subject(spec, path)
+    about = replace(subject(spec, path), offline=offline)
     if not is_attached(spec):
         return [first, *look(ALL, about)]
+    from springtide.cli import provider_checks
     from springtide.cli.attached import look_around
 
-    return [first, *look_around(about)[0]]
+    return [first, *look_around(about)[0], *look(provider_checks.ALL, about)]
 
 
 def _put(checks: "list[Check]", json: bool) -> NoReturn:

@@ -18,7 +18,13 @@ from springtide.batch import slurm_text
 from springtide.batch.slurm_conf import TooOldError, check_version
 from springtide.batch.slurm_control import MUNGE_USER, Control
 from springtide.batch.slurm_place import is_free
-from springtide.cli import accounting_checks, boot_checks, control_checks, file_checks
+from springtide.cli import (
+    accounting_checks,
+    boot_checks,
+    control_checks,
+    file_checks,
+    provider_checks,
+)
 from springtide.cli.endings import remedy
 from springtide.cli.subject import Check, Look, Subject, run, search_path
 from springtide.configure.programs import problems
@@ -235,6 +241,7 @@ REQUIRED: Sequence[Look] = (*MACHINE, *file_checks.REQUIRED)
 ALL: Sequence[Look] = (
     *REQUIRED,
     file_checks.look_at_names,
+    *provider_checks.ALL,
     look_at_kernel,
     look_at_nesting,
     look_at_rights,

@@ -15,7 +15,9 @@ from springtide.cli.destroy import destroy
 from springtide.cli.drain import drain, undrain
 from springtide.cli.endings import Commands
 from springtide.cli.events import events
+from springtide.cli.flavors import flavors
 from springtide.cli.holds import holds
+from springtide.cli.init import init
 from springtide.cli.kill import kill
 from springtide.cli.log import log
 from springtide.cli.maintenance import maintenance
@@ -80,7 +82,7 @@ def demo(
 for command in (
     *(status, nodes, operations, events, why, log, plan, resume, suspend, drain, undrain),
     *(apply, resize, rebuild, update, stop, start, kill, maintenance, holds),
-    *(check, deploy, attach, destroy, daemon, demo),
+    *(init, flavors, check, deploy, attach, destroy, daemon, demo),
 ):
     app.command(cls=Command)(command)
 

@@ -28,6 +28,8 @@ class Subject:
     """The daemon's, if it answers."""
     file: Path | None = None
     """Where the spec is from; None is the copy of the last deploy."""
+    offline: bool = False
+    """Whether providers are not asked."""
 
     @property
     def deploy(self) -> str:
