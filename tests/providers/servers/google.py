@@ -144,4 +144,4 @@ def serving() -> Iterator[Server]:
         yield server
     finally:
         server.close()
-    assert server.problems == []
+    assert not server.problems, server.problems
