@@ -13,24 +13,27 @@ from springtide.model import Node
 from springtide.ports import Configurator, Site
 
 MUNGE_KEY = Path("/etc/munge/munge.key")
+MUNGE_SOCKET = Path("/run/munge/munge.socket.2")
+"""Where munge's library looks if nobody tells it otherwise."""
 
 BOOT = """\
 set -eu
-control={control} address={address} port={port} socket={socket}
+control={control} address={address} port={port} socket={socket} key={key}
 
 hostname "$TIDE_NODE"
-# Names that no service may know: the control host's, and the node's own.
-grep -q " $control\\$" /etc/hosts || echo "$address $control" >>/etc/hosts
+# Names that no service may know: the control host's, which may have moved, and the node's own.
+sed -i "/ $control\\$/d" /etc/hosts
+echo "$address $control" >>/etc/hosts
 grep -q " $TIDE_NODE\\$" /etc/hosts || echo "127.0.1.1 $TIDE_NODE" >>/etc/hosts
 
-[ -s {key} ] || {{ echo "no munge key in {key}: the image must hold the cluster's"; exit 1; }}
-munge=${{socket%/*}}
-mkdir -p "$munge" /var/spool/slurmd /run/slurm
-chown munge "$munge"
-chmod 755 "$munge"
-rm -f "$socket"
-munged --key-file={key} --socket="$socket" --pid-file=/run/slurm/munged.pid \\
-    --log-file=/run/slurm/munged.log --seed-file=/run/slurm/munged.seed --force
+[ -s "$key" ] || {{ echo "no munge key in $key: the image must hold the cluster's"; exit 1; }}
+# Without a configuration slurmd asks at munge's own socket; with one, at that of the cluster.
+mkdir -p {run} "${{socket%/*}}" /var/spool/slurmd
+chown munge {run}
+munge -n >/dev/null 2>&1 || setpriv --reuid=munge --regid=munge --clear-groups \\
+    munged --key-file="$key" --socket={own} --pid-file={run}/munged.pid \\
+    --log-file={run}/munged.log --seed-file={run}/munged.seed
+[ "$socket" = {own} ] || ln -sfn {own} "$socket"
 
 # A slurmd that cannot reach slurmctld ends; this one is wanted for as long as the node is.
 until slurmd -b -N "$TIDE_NODE" --conf-server "$address:$port"; do
@@ -61,6 +64,8 @@ class CloudNode:
             port=self.port,
             socket=quote(str(self.socket)),
             key=quote(str(self.key)),
+            own=MUNGE_SOCKET,
+            run=MUNGE_SOCKET.parent,
         )
 
 
