@@ -1,6 +1,7 @@
 """The parts of Azure's provider that ask nobody: names, bodies, states, errors, credentials."""
 
 import base64
+import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from springtide.ports import (
 from springtide.providers.azure import account, bodies, names, provider, shapes
 from springtide.providers.azure.checks import RIGHTS, check_size, decide_missing_rights
 from springtide.providers.azure.errors import decide_kind, translate
+from springtide.spec import parse
 from springtide.spec.clouds import Azure
 from tests.providers.servers import azure_cloud as azure
 from tests.providers.servers.azure_cloud import AzureServer
@@ -124,6 +126,23 @@ def test_options_of_the_file_are_added_and_win(wanted: Azure) -> None:
     assert made["properties"]["hardwareProfile"] == {"vmSize": "Standard_D2s_v5"}
     assert made["tags"]["owner"] == "physics"
     assert made["tags"]["springtide-node"] == "n0"
+
+
+@pytest.mark.accepts("N6")
+def test_options_reach_into_the_interface_and_leave_the_rest_of_it(wanted: Azure) -> None:
+    fast = [{"properties": {"enableAcceleratedNetworking": True}}]
+    options = {"properties": {"networkProfile": {"networkInterfaceConfigurations": fast}}}
+    made = body(LAUNCH, wanted.model_copy(update={"options": options}))
+    (interface,) = made["properties"]["networkProfile"]["networkInterfaceConfigurations"]
+    assert interface["properties"]["enableAcceleratedNetworking"] is True
+    assert interface["properties"]["deleteOption"] == "Delete"
+    assert interface["name"] == names.machine_name(LAUNCH)
+
+
+def test_options_add_tags_as_texts_and_change_none_of_ours(wanted: Azure) -> None:
+    options = {"tags": {"cost": 4711, "shared": True, "springtide-node": "other"}}
+    made = body(LAUNCH, wanted.model_copy(update={"options": options}))["tags"]
+    assert (made["cost"], made["shared"], made["springtide-node"]) == ("4711", "true", "n0")
 
 
 def test_the_disk_is_as_large_as_the_file_says(wanted: Azure) -> None:
@@ -261,6 +280,26 @@ def test_only_a_public_key_is_taken(wanted: Azure, tmp_path: Path, text: str) ->
 def test_the_secret_is_not_shown(wanted: Azure) -> None:
     assert wanted.credentials is not None
     assert azure.TOKEN not in repr(account.read_credentials(wanted.credentials))
+
+
+# Documents
+
+PAGE = (Path(__file__).parents[2] / "docs/providers/azure.md").read_text()
+
+
+def examples(language: str) -> list[str]:
+    return [part.split("```", 1)[0] for part in PAGE.split(f"```{language}\n")[1:]]
+
+
+def test_the_example_in_the_documents_is_a_cluster_file() -> None:
+    spec = parse(examples("yaml")[0], "azure.md")
+    assert isinstance(spec.provider, Azure)
+
+
+def test_the_role_in_the_documents_is_what_the_check_looks_for() -> None:
+    nodes, _, _ = (json.loads(text) for text in examples("json"))
+    assert set(nodes["Actions"]) == {*RIGHTS, "Microsoft.Authorization/permissions/read"}
+    assert decide_missing_rights([{"actions": nodes["Actions"]}]) == []
 
 
 # Checks

@@ -1,6 +1,8 @@
 """What we ask Azure for: a launch becomes the body of a request. Pure."""
 
 from base64 import b64encode
+from collections.abc import Iterable
+from itertools import zip_longest
 from typing import Any
 
 from springtide.ports import Launch, Rejected
@@ -35,7 +37,17 @@ def machine(launch: Launch, wanted: Azure, catalog: Catalog, key: str) -> dict[s
     }
     if launch.zone is not None:
         body["zones"] = [launch.zone]
-    return merged(body, wanted.options)
+    return _ours(merged(body, wanted.options), launch)
+
+
+def _ours(body: Any, launch: Launch) -> dict[str, Any]:
+    """Options may add tags, which are texts, but not say whose a machine is."""
+    told = {key: text(value) for key, value in body["tags"].items()}
+    return {**body, "tags": told | tags.own(launch)}
+
+
+def text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def user_data(launch: Launch) -> str:
@@ -67,14 +79,16 @@ def image(source: str, disk: Any, location: str, of: dict[str, str]) -> dict[str
     }
 
 
-def merged(body: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    """Options of the cluster file win, key by key."""
-    result = dict(body)
-    for key, value in options.items():
-        known = result.get(key)
-        both = isinstance(known, dict) and isinstance(value, dict)
-        result[key] = merged(known, value) if both else value  # type: ignore[arg-type]
-    return result
+def merged(known: Any, wanted: Any) -> Any:
+    """What is wanted wins: key by key, and in lists of mappings, such as interfaces, by place."""
+    match known, wanted:
+        case dict(), dict():
+            both = {key: merged(known[key], wanted[key]) for key in known.keys() & wanted.keys()}
+            return {**known, **wanted, **both}
+        case [dict(), *_], [dict(), *_]:
+            pairs: Iterable[tuple[Any, Any]] = zip_longest(known, wanted, fillvalue={})
+            return [merged(one, other) for one, other in pairs]
+    return wanted
 
 
 def _storage(launch: Launch, wanted: Azure, catalog: Catalog) -> dict[str, Any]:

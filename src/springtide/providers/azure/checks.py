@@ -26,6 +26,7 @@ RIGHTS = (
     "Microsoft.Compute/disks/read",
     "Microsoft.Compute/disks/write",
     "Microsoft.Compute/disks/delete",
+    "Microsoft.Compute/disks/beginGetAccess/action",
     "Microsoft.Compute/snapshots/read",
     "Microsoft.Compute/snapshots/write",
     "Microsoft.Compute/snapshots/delete",
@@ -37,7 +38,7 @@ RIGHTS = (
     "Microsoft.Network/networkInterfaces/delete",
     "Microsoft.Network/networkInterfaces/join/action",
 )
-"""In the resource group. docs/providers/azure.md has the role."""
+"""In the resource group. docs/providers/azure.md has the roles."""
 
 
 class Checks:
@@ -89,7 +90,7 @@ class Checks:
         missing = decide_missing_rights(self._resources.rights())
         if missing:
             text = f"rights are missing in {self._wanted.resource_group}: {', '.join(missing)}"
-            yield Check("rights", False, text, "give us the role of docs/providers/azure.md")
+            yield Check("rights", False, text, "give us the roles of docs/providers/azure.md")
         else:
             yield Check("rights", True, "all rights that nodes need are there")
 

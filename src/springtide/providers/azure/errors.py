@@ -67,7 +67,7 @@ STATUSES: dict[int, type[CloudError]] = {
 """What a status means whose code is not known; else 4xx stays wrong, and 5xx passes."""
 
 ADVICE: dict[type[CloudError], str] = {
-    Denied: "see that the credentials are valid and have the role of docs/providers/azure.md",
+    Denied: "see that the credentials are valid and have the roles of docs/providers/azure.md",
     QuotaExceeded: "ask Azure for more (portal, Quotas), or lower the group's nodes",
 }
 
