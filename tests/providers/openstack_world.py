@@ -1,5 +1,6 @@
 """The real OpenStack of the tests as a `World`; `make bench` opens it too."""
 
+import asyncio
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from tests.providers.world import BLUE, World
 
 SETTLE_S = 25.0
 """Many work on this machine at once."""
+LOOK_S = 0.25
 MANY, PAGE = 24, 15
 ABSENT = "00000000-0000-0000-0000-000000000000"
 REFUSALS = (NoCapacity, QuotaExceeded, Denied, Throttled, Rejected)
@@ -38,6 +40,11 @@ class Restored(CloudProvider):
     """Nova's quota and hosts are as before after the next launch, whatever became of it."""
 
     undo: list[Callable[[], object]]
+
+    async def list(self, cluster: str) -> Sequence[Instance]:
+        """Tests look all the time, which takes it from what they wait for."""
+        await asyncio.sleep(LOOK_S)
+        return await super().list(cluster)
 
     async def create(self, launches: Sequence[Launch]) -> Mapping[str, Instance | CloudError]:
         try:
@@ -62,7 +69,7 @@ def catalog(cloud: Cloud) -> Catalog:
     return Catalog(images, flavors)
 
 
-def spec(clouds: Path, **more: Any) -> OpenStack:
+def spec(clouds: Path, /, **more: Any) -> OpenStack:
     return OpenStack.model_validate(
         {
             "cloud": "test",
@@ -75,7 +82,7 @@ def spec(clouds: Path, **more: Any) -> OpenStack:
     )
 
 
-def driver(cloud: Cloud, **more: Any) -> OpenStackDriver:
+def driver(cloud: Cloud, /, **more: Any) -> OpenStackDriver:
     made = OpenStackDriver(spec(cloud.clouds_yaml, **more), catalog(cloud), SETTLE_S)
     made.api.page = PAGE
     return made

@@ -155,7 +155,7 @@ def read_region(wanted: OpenStack) -> CloudRegion:
         )
     except Exception as error:
         raise of_exception(error, _place(wanted)) from error
-    if region.auth_config in (None, {}) and region.config.get("auth_type") != "none":
+    if not region.get_auth_args():
         raise Denied(
             f"{_place(wanted)}: no credentials; name a clouds.yaml in provider.credentials"
         )

@@ -22,9 +22,9 @@ LONGEST = 40
 """Of what names begin with: host names made of them have to stay short."""
 
 INDEX = """\
-{ cat /run/cloud-init/instance-data.json || tide_drive=$(mktemp -d) &&
-mount -o ro /dev/disk/by-label/config-2 "$tide_drive" &&
-cat "$tide_drive/openstack/latest/meta_data.json" && umount "$tide_drive" ||
+{ cat /run/cloud-init/instance-data.json || {
+tide_drive=$(mktemp -d) && mount -o ro /dev/disk/by-label/config-2 "$tide_drive" &&
+cat "$tide_drive/openstack/latest/meta_data.json" && umount "$tide_drive"; } ||
 curl -sf -m 30 http://169.254.169.254/openstack/latest/meta_data.json ||
 wget -qO - -T 30 http://169.254.169.254/openstack/latest/meta_data.json
 } 2>/dev/null | grep -o '"launch_index": *[0-9]*' | head -n 1 | grep -o '[0-9]*$'"""

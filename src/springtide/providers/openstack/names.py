@@ -7,7 +7,7 @@ from springtide.ports import Launch, Rejected
 from springtide.providers.cloud import Catalog
 from springtide.providers.openstack.api import COMPUTE, IMAGE, NETWORK, Api, Json
 from springtide.providers.openstack.requests import Ids
-from springtide.providers.openstack.shapes import one_of
+from springtide.providers.openstack.shapes import Refs, one_of
 from springtide.spec.clouds import OpenStack
 
 GROUPS = "/os-server-groups"
@@ -36,13 +36,16 @@ class Names:
     def image(self, launch: Launch) -> str:
         return self._image(self._catalog.image_id(launch))
 
-    def refs(self) -> dict[str, str]:
-        """What the file calls its images by, by Glance's id; those that are gone are left out."""
+    def refs(self) -> Refs:
+        """What the file calls its images by, by Glance's id."""
         for ref in self._catalog.image_ids():
             if ref not in self._images:
                 found = self._api.named(IMAGE, "/images", "images", ref)
                 self._images[ref] = found["id"] if found else ref
-        return {id: ref for ref, id in dict(self._images).items()}
+        refs: dict[str, list[str]] = {}
+        for ref, id in dict(self._images).items():
+            refs.setdefault(id, []).append(ref)
+        return refs
 
     def forget(self) -> None:
         self._known.clear()

@@ -1,7 +1,7 @@
 """OpenStack's answers as values of ours; pure."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from springtide.ports import CloudFlavor, CloudImage, Instance, InstanceState, Rejected
@@ -37,8 +37,11 @@ _GOING = frozenset({"deleting", "soft-deleting"})
 _ARCHES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 
 
-def parse_server(server: Json, catalog: Catalog, refs: Mapping[str, str]) -> Instance:
-    """`refs` has what the cluster file calls images by, id or name, by Glance's id."""
+Refs = Mapping[str, Sequence[str]]
+"""What the cluster file calls images by, their ids or names, by Glance's id."""
+
+
+def parse_server(server: Json, catalog: Catalog, refs: Refs) -> Instance:
     metadata: Mapping[str, str] = server.get("metadata", {})
     node, generation = member_of(server)
     image = (server.get("image") or {}).get("id") or metadata.get(IMAGE_ID)
@@ -51,12 +54,18 @@ def parse_server(server: Json, catalog: Catalog, refs: Mapping[str, str]) -> Ins
         generation=generation,
         state=state_of(server),
         address=address_of(server),
-        image=catalog.image_name(refs.get(image or "", image), metadata.get(tags.IMAGE)),
+        image=image_name(image, metadata.get(tags.IMAGE), catalog, refs),
         flavor=catalog.flavor_name(flavor, metadata.get(tags.FLAVOR)),
         zone=metadata.get(ZONE),
         created_at=created_at,
         booted_at=created_at,
     )
+
+
+def image_name(id: str | None, hint: str | None, catalog: Catalog, refs: Refs) -> str | None:
+    """What the cluster file calls it now: of several names, the one that it was made by."""
+    names = [catalog.image_name(ref, hint) for ref in refs.get(id or "", ())]
+    return hint if hint in names else next(iter(names), id)
 
 
 def state_of(server: Json) -> InstanceState:
