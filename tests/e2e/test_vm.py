@@ -1,12 +1,22 @@
 """Level 3: a node is a virtual machine that really boots, joins a real Slurm and goes again."""
 
-import socket
+import asyncio
+import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
 
 import pytest
 
+from springtide.configure.anonymise import DONE, anonymise
+from springtide.ports import Instance, InstanceState, Launch, Provider
+from springtide.providers.cloud import Catalog
+from springtide.providers.libvirt import provider as libvirt_provider
+from springtide.spec import load
+from springtide.spec.clouds import Libvirt as LibvirtSpec
 from tests.e2e.real import until
-from tests.e2e.vm import Machines, machines
+from tests.e2e.vm import Machines, machines, to_raw
 from tests.libvirt.daemon import NETWORK, Libvirt, connected, libvirt
 from tests.libvirt.image import node_image
 
@@ -50,3 +60,90 @@ def test_a_machine_boots_joins_runs_a_job_and_is_destroyed_with_its_disks(vms: M
         assert connection.listAllDomains() == []
     assert list(vms.disks.iterdir()) == []
     assert "<host" not in entries(vms)
+
+
+async def anonymous(instance: Instance, provider: Provider) -> Instance:
+    """Started again, the node forgets who it was and switches itself off."""
+    launch = Launch("vm", "vm-2", instance.generation, "vms", "node", "small")
+    told = await provider.reboot([replace(launch, user_data=anonymise())])
+    assert isinstance(told["vm-2"], Instance), told
+    return await listed(provider, "vm", InstanceState.STOPPED)
+
+
+async def listed(provider: Provider, cluster: str, state: InstanceState) -> Instance:
+    async with asyncio.timeout(BOOT_S):
+        while [one.state for one in await provider.list(cluster)] != [state]:
+            await asyncio.sleep(0.1)
+    (one,) = await provider.list(cluster)
+    return one
+
+
+def names(disk: Path, directory: str) -> set[str]:
+    """What is in a directory of an image."""
+    command = ["/usr/sbin/debugfs", "-R", f"ls -p {directory}", str(disk)]
+    shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found = {line.split("/")[5] for line in shown.splitlines() if line.count("/") > 5}
+    return found - {".", ".."}
+
+
+def text(disk: Path, path: str) -> str:
+    command = ["/usr/sbin/debugfs", "-R", f"cat {path}", str(disk)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+SELF = """\
+echo "host $(hostname), instance $(cat /run/instance-id), key $(ls /etc/munge | wc -l)"
+echo "$(grep -c vm-2 /etc/hosts) traces of another"
+"""
+
+
+@pytest.mark.accepts("E22")
+async def test_an_image_of_a_node_is_anonymous_and_makes_nodes_of_their_own(vms: Machines) -> None:
+    job = vms.real.sbatch("true", "-w", "vm-2", "-D", "/", "-o", "/dev/null")
+    await asyncio.to_thread(vms.real.finished, job, BOOT_S)
+    vms.real.kill_daemon()  # it would find the node dead, and delete it
+    spec = load(vms.real.file)
+    wanted = spec.provider_of("vms")
+    assert isinstance(wanted, LibvirtSpec)
+    provider = libvirt_provider(wanted, Catalog(spec.images, spec.flavors), spec.state)
+    try:
+        instance = await listed(provider, "vm", InstanceState.RUNNING)
+        off = await anonymous(instance, provider)
+        assert DONE in (await provider.console([off]))[off.id]
+        image = await provider.snapshot(off, "golden-1")
+        examine(vms, Path(image.id))
+        launch = Launch("other", "new-7", 1, "vms", "golden", "small", user_data=SELF)
+        made = (await provider.create([launch]))["new-7"]
+        assert isinstance(made, Instance), made
+        async with asyncio.timeout(BOOT_S):
+            while "traces" not in (said := (await provider.console([made]))[made.id]):
+                await asyncio.sleep(0.1)
+        assert "host new-7, instance other.new-7.1.1, key 0" in said
+        assert "0 traces of another" in said
+        await provider.forget(image)
+        await provider.remove("other")
+    finally:
+        await provider.close()
+        vms.real.start_daemon()
+    vms.real.all_off("vm-2")
+    assert list(vms.disks.iterdir()) == []
+
+
+def examine(vms: Machines, image: Path) -> None:
+    disk = vms.running.root / "examined.raw"
+    to_raw(image, disk)
+    key = (vms.real.state / "key" / "munge.key").read_bytes()
+    assert names(disk, "/etc/munge") == set()
+    assert names(disk, "/etc/slurm") == set()
+    assert names(disk, "/var/spool/slurmd") == set()
+    assert names(disk, "/var/log/munge") == set()
+    assert "vm-2" not in text(disk, "/etc/hosts")
+    assert holds(vms.running.root / "keyed.raw", key[:64])
+    assert not holds(disk, key[:64]), "the munge key is in a free block of the image"
+    disk.unlink()
+
+
+def holds(disk: Path, content: bytes) -> bool:
+    """Anywhere, in files or not."""
+    with disk.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as all_of_it:
+        return all_of_it.find(content) >= 0

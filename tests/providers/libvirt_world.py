@@ -4,13 +4,13 @@ A machine has 65 MiB, a disk with nothing on it, and waits for ever in its firmw
 costs half a second. What it was told is read from the seed that it has as a disk.
 """
 
+import re
 import subprocess
 import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 from springtide.ports import Instance, Launch, Provider
 from springtide.providers.cloud import Catalog
@@ -67,8 +67,7 @@ class Place:
         return None
 
     def _word(self, definition: str) -> str | None:
-        disks = ElementTree.fromstring(definition).findall("devices/disk/source")
-        seed = next(d.get("file", "") for d in disks if d.get("file", "").endswith(".iso"))
+        (seed,) = re.findall("file='([^']*[.]iso)'", definition)
         lines = unpacked(Path(seed)).get("user-data", "").splitlines()
         return next((line.partition(WORD)[2] for line in lines if WORD in line), None)
 
