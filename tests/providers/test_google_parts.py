@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from google.auth.compute_engine import _metadata
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +33,8 @@ from springtide.providers.google.credentials import check_file, credentials
 from springtide.providers.google.render import Kind
 from springtide.providers.google.rest import Api
 from springtide.spec import Flavor
+from springtide.spec import parse as read_spec
+from springtide.spec.clouds import Google
 
 CLUSTERS = st.from_regex(r"[a-z][a-z0-9-]{0,31}", fullmatch=True)
 NODES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}(\.[A-Za-z0-9_-]{1,30})?", fullmatch=True)
@@ -284,6 +287,13 @@ class Tokens:
                 self._say(400 if tokens.broken else 200, refusal if tokens.broken else made)
 
             def do_GET(self) -> None:
+                if self.path.startswith("/computeMetadata/v1/"):
+                    assert self.headers["Metadata-Flavor"] == "Google"
+                    tokens.given += "/token" in self.path
+                    made = {"access_token": f"t{tokens.given}", "expires_in": 3600}
+                    account = {"email": "a@b.c", "scopes": ["all"], "aliases": ["default"]}
+                    self._say(200, made if "/token" in self.path else account)
+                    return
                 right = self.headers["Authorization"] == f"Bearer t{tokens.given}"
                 tokens.refused += not right
                 self._say(200 if right else 401, {})
@@ -292,6 +302,7 @@ class Tokens:
                 text = json.dumps(body).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
+                self.send_header("Metadata-Flavor", "Google")
                 self.send_header("Content-Length", str(len(text)))
                 self.end_headers()
                 self.wfile.write(text)
@@ -340,7 +351,37 @@ def test_a_token_that_is_refused_is_not_tried_again_and_the_next_call_has_anothe
     assert api.get("", "a test") == {}
 
 
+def test_a_machine_without_an_account_of_its_own_is_told_to_have_a_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(_metadata, "_GCE_METADATA_HOST", "127.0.0.1:9")
+    monkeypatch.setattr("google.auth._exponential_backoff.time.sleep", lambda _: None)
+    api = Api("http://127.0.0.1:9", "p", credentials(None, "https://compute.googleapis.com"), 5.0)
+    with pytest.raises(Transient, match="set `credentials`"):
+        api.get("", "a test")
+    api.close()
+
+
+def test_a_machine_uses_its_own_account(tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(_metadata, "_GCE_METADATA_HOST", tokens.url.removeprefix("http://"))
+    api = Api(tokens.url, "p", credentials(None, "https://compute.googleapis.com"), 5.0)
+    assert [api.get("", "a test") for _ in range(3)] == [{}] * 3
+    assert (tokens.given, tokens.refused) == (1, 0)
+    api.close()
+
+
 def test_an_account_that_is_not_accepted_is_denied(api: Api, tokens: Tokens) -> None:
     tokens.broken = True
     with pytest.raises(Denied, match="not accepted"):
         api.get("", "a test")
+
+
+# --- documents ---------------------------------------------------------------------------
+
+
+def test_the_example_in_the_documents_is_a_cluster_file() -> None:
+    page = (Path(__file__).parents[2] / "docs/providers/google.md").read_text()
+    example = page.split("```yaml\n")[1].split("```")[0]
+    assert isinstance(read_spec(example, "google.md").provider, Google)

@@ -148,10 +148,13 @@ class Compute:
     def _kind(self, launch: Launch) -> Kind:
         if launch.market not in (None, "spot", "on-demand"):
             raise Rejected(f"{launch.node}: Google has no market {launch.market}, but `spot`")
+        zone = launch.zone or self.wanted.zone
+        if not names.allowed(zone):
+            raise Rejected(f"{launch.node}: {zone} is not the name of a zone")
         return Kind(
             machine=self.catalog.flavor_type(launch),
             image=self.pictures.resolve(self.catalog.image_id(launch)),
-            zone=launch.zone or self.wanted.zone,
+            zone=zone,
         )
 
     def _parsed(self, cluster: str, seen: Sequence[Mapping[str, Any]]) -> Sequence[Instance]:

@@ -160,6 +160,11 @@ def is_busy(error: CloudError) -> bool:
 def unreached(error: Exception, what: str) -> CloudError:
     """For what comes up before Google has answered. Its own words may hold secrets: not shown."""
     kind = type(error).__name__
+    if isinstance(error, auth.RefreshError) and isinstance(error.__cause__, auth.TransportError):
+        return Transient(
+            f"Google, {what}: this machine's own account is not told: its metadata server does not "
+            "answer; if this is no machine of Google's, set `credentials` to a key file"
+        )
     if isinstance(error, auth.RefreshError) and not error.retryable:
         return Denied(
             f"Google, {what}: the credentials are not accepted ({kind}); is the service account's "

@@ -3,18 +3,20 @@
 Neither sessions of `requests` nor credentials of google-auth are safe in several threads: each
 thread has a session of its own, and all share one token that is fetched by one of them at a time.
 Nothing is tried again here, that is the guard's: not by adapters, and not after a 401.
+google-auth's own AuthorizedSession would do that, and ask other hosts of Google in threads of its
+own, without a limit of time: so the token is put on requests here.
 """
 
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any, Literal
+from urllib.parse import quote
 
 import requests
 from google.auth import exceptions as auth
 from google.auth.credentials import AnonymousCredentials, Credentials
-from google.auth.transport.requests import AuthorizedSession, Request
+from google.auth.transport.requests import Request
 
 from springtide.ports import Transient
 from springtide.providers.google.errors import cloud_error, parse_refusal, unreached
@@ -63,9 +65,13 @@ class Api:
     ) -> Answer:
         """`path` begins with projects/, or is one of our project's own."""
         try:
-            self._refresh()
             reply = self._session().request(
-                method, self._url(path), params=query, json=body, timeout=self._timeout_s
+                method,
+                self._url(path),
+                params=query,
+                json=body,
+                headers=self._headers(),
+                timeout=self._timeout_s,
             )
         except (requests.RequestException, auth.GoogleAuthError) as error:
             raise unreached(error, what) from error
@@ -114,7 +120,7 @@ class Api:
             body = reply.json() if reply.content else {}
         except ValueError:
             body = None
-        if reply.status_code == 401:
+        if reply.status_code == 401 and not isinstance(self._credentials, AnonymousCredentials):
             self._spent = True
         if reply.status_code >= 400:
             raise cloud_error(parse_refusal(reply.status_code, body), what)
@@ -124,31 +130,41 @@ class Api:
 
     def _url(self, path: str) -> str:
         whole = path if path.startswith("projects/") else f"projects/{self.project}/{path}"
-        return self._root + whole.rstrip("/")
+        return self._root + quote(whole.rstrip("/"), safe="/:")
 
-    def _refresh(self) -> None:
-        """So that sessions find a valid token, and never fetch one themselves."""
+    def _headers(self) -> dict[str, str]:
+        """With a token that is valid; who comes while it is fetched waits for it."""
+        headers: dict[str, str] = {}
         with self._lock:
-            if isinstance(self._credentials, AnonymousCredentials):
-                return
             if self._spent or not self._credentials.valid:
                 with requests.Session() as session:
-                    request = partial(Request(session), timeout=self._timeout_s)
-                    self._credentials.refresh(request)  # type: ignore[no-untyped-call]
+                    fetch = _Timely(session, self._timeout_s)
+                    self._credentials.refresh(fetch)  # type: ignore[no-untyped-call]
                 self._spent = False
+            self._credentials.apply(headers)  # type: ignore[no-untyped-call]
+        return headers
 
     def _session(self) -> requests.Session:
-        session = getattr(self._mine, "session", None)
+        session: requests.Session | None = getattr(self._mine, "session", None)
         if session is None:
-            session = AuthorizedSession(  # type: ignore[no-untyped-call]
-                self._credentials, refresh_status_codes=(), auth_request=Request()
-            )
+            session = self._mine.session = requests.Session()
             # A proxy is for the real service, not for one on this machine.
             session.trust_env = not isinstance(self._credentials, AnonymousCredentials)
-            self._mine.session = session
             with self._lock:
                 self._sessions.append(session)
         return session
+
+
+class _Timely(Request):
+    """Fetches tokens, with our limit where google-auth has none of its own."""
+
+    def __init__(self, session: requests.Session, timeout_s: float) -> None:
+        super().__init__(session)
+        self._timeout_s = timeout_s
+
+    def __call__(self, *args: Any, timeout: float | None = None, **more: Any) -> Any:
+        more["timeout"] = timeout or self._timeout_s
+        return super().__call__(*args, **more)  # type: ignore[no-untyped-call]
 
 
 def text_of(answer: Answer, key: str, what: str) -> str:
