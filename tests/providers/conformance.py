@@ -199,18 +199,18 @@ class Conformance(Reboots, Images, Refusals):
         """Wherever it is interrupted: no instance is lost, none is made twice."""
         provider = await prepared(world, BLUE)
         for generation, pause_s in enumerate((0.0, 0.001, 0.01, 0.03), start=1):
-            launches = [launch(world, BLUE, f"n{i}", generation) for i in range(6)]
+            launches = [launch(world, BLUE, f"n{i}", generation) for i in range(world.several)]
             await cancelled_after(pause_s, provider.create(launches))
             made = instances(await provider.create(launches))
-            assert len(made) == 6
-            listed = await running(provider, BLUE, 6)
+            assert len(made) == world.several
+            listed = await running(provider, BLUE, world.several)
             assert {one.id for one in listed} == {one.id for one in made}
             await delete_until_gone(provider, BLUE)
 
     async def test_a_cancelled_delete_is_completed_by_the_next(self, world: World) -> None:
         provider = await prepared(world, BLUE)
         for generation, pause_s in enumerate((0.0, 0.001, 0.01), start=1):
-            launches = [launch(world, BLUE, f"n{i}", generation) for i in range(6)]
+            launches = [launch(world, BLUE, f"n{i}", generation) for i in range(world.several)]
             made = instances(await provider.create(launches))
             await cancelled_after(pause_s, provider.delete(made))
             await delete_until_gone(provider, BLUE)

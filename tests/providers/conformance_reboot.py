@@ -99,7 +99,8 @@ class Reboots:
     async def test_an_instance_can_be_deleted_while_it_reboots(self, world: World) -> None:
         provider = await prepared(world, BLUE)
         for generation, pause_s in enumerate((0.0, 0.004, 0.02), start=1):
-            wanted = [launch(world, BLUE, f"n{i}", generation) for i in range(4)]
+            number = min(4, world.several)
+            wanted = [launch(world, BLUE, f"n{i}", generation) for i in range(number)]
             made = instances(await provider.create(wanted))
             rebooting = asyncio.create_task(provider.reboot(wanted))
             await asyncio.wait([rebooting], timeout=pause_s)
@@ -111,7 +112,7 @@ class Reboots:
     async def test_a_cancelled_reboot_is_completed_by_the_next(self, world: World) -> None:
         """Wherever it is interrupted: none is lost, none is doubled, all run the new."""
         provider = await prepared(world, BLUE)
-        nodes = [f"n{i}" for i in range(6)]
+        nodes = [f"n{i}" for i in range(world.several)]
         made = instances(await provider.create([launch(world, BLUE, node) for node in nodes]))
         for pause_s in (0.0, 0.001, 0.01, 0.03):
             await cancelled_after(
@@ -122,4 +123,4 @@ class Reboots:
             assert [born(one) for one in again] == [born(one) for one in made]
             if world.changes_user_data:
                 await heard(world, word, nodes)
-            assert len(await running(provider, BLUE, 6)) == 6
+            assert len(await running(provider, BLUE, len(nodes))) == len(nodes)

@@ -133,6 +133,7 @@ def world_of(cloud: Cloud) -> Iterator[World]:
             refusals=REFUSALS,
             lose_reply=lambda: cloud.nova.lose_reply("POST", "/servers"),
             calls=cloud.nova.count,
+            several=2,
             many=MANY,
             batch=MANY,
             throttle=lambda: cloud.nova.fail("*", ".*", status=429),

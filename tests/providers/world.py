@@ -46,6 +46,8 @@ class World:
     """Have the cloud do what it is asked next, and break the connection before it answers."""
     calls: Callable[[], int] | None = None
     """How many calls the cloud has had, of whatever kind."""
+    several: int = 6
+    """How many instances to make over and over; fewer where each takes its time."""
     many: int = 0
     """How many instances to launch when calls are counted."""
     batch: int = 1
