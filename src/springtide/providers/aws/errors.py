@@ -17,6 +17,7 @@ from botocore.exceptions import (
     SSOError,
     TokenRetrievalError,
 )
+from botocore.parsers import ResponseParserError
 
 from springtide.ports import (
     CloudError,
@@ -162,7 +163,7 @@ def translate(doing: str, error: Exception) -> CloudError:
             answer = error.response
             status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
             told = answer.get("Error", {})
-            return said(doing, told.get("Code", "unknown"), told.get("Message", ""), status)
+            return said(doing, told.get("Code") or "unknown", told.get("Message") or "", status)
         case ParamValidationError():
             return Rejected(f"{doing}: {str(error)[:MAX_TEXT]}; look at provider.options")
         case _ if isinstance(error, _NO_CREDENTIALS):
@@ -170,7 +171,7 @@ def translate(doing: str, error: Exception) -> CloudError:
                 f"{doing}: {error}; give this machine a role, or name provider.profile or "
                 "provider.credentials"
             )
-        case HTTPClientError():
+        case HTTPClientError() | ResponseParserError():
             return Transient(f"{doing}: {str(error)[:MAX_TEXT]}")
     return Rejected(f"{doing}: {str(error)[:MAX_TEXT]}")
 
@@ -179,5 +180,5 @@ def translate(doing: str, error: Exception) -> CloudError:
 def translated(doing: str) -> Iterator[None]:
     try:
         yield
-    except (BotoCoreError, ClientError, Boto3Error, ValueError) as error:
+    except (BotoCoreError, ClientError, Boto3Error, ResponseParserError, ValueError) as error:
         raise translate(doing, error) from error

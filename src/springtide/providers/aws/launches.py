@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
+from threading import Lock
 from typing import Any
 
 from springtide.ports import CloudError, Instance, Launch, NoCapacity, Transient
@@ -32,6 +33,8 @@ class Launcher:
     def __init__(self, account: Account, catalog: Catalog) -> None:
         self._account = account
         self._catalog = catalog
+        self._lock = Lock()
+        """Batches that are launched at once find out once."""
         self._root_devices: dict[str, str] = {}
         self._versions: dict[str, str] = {}
 
@@ -46,12 +49,16 @@ class Launcher:
 
     def plan(self, launch: Launch) -> Plan:
         id = self._catalog.image_id(launch)
-        if id not in self._root_devices:
-            (image,) = self._account.ask("describe_images", ImageIds=[id])["Images"] or [{}]
-            if not image:
-                raise Missing(f"{launch.node}: there is no image {id}, or it is not shared with us")
-            self._root_devices[id] = image.get("RootDeviceName", "/dev/xvda")
-        return Plan(self._account.wanted, self._catalog, self._root_devices[id])
+        with self._lock:
+            if id not in self._root_devices:
+                self._root_devices[id] = self._root_device(id)
+            return Plan(self._account.wanted, self._catalog, self._root_devices[id])
+
+    def _root_device(self, image: str) -> str:
+        found = self._account.ask("describe_images", ImageIds=[image])["Images"]
+        if not found:
+            raise Missing(f"there is no image {image}, or it is not shared with us")
+        return str(found[0].get("RootDeviceName", "/dev/xvda"))
 
     def forget(self, cluster: str) -> None:
         """Remove the cluster's own launch template."""
@@ -156,11 +163,12 @@ class Launcher:
         """The version of the cluster's own template that says this; made if there is none."""
         data = requests.template(launch, plan, self._site_data(plan))
         digest = sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:40]
-        if digest not in self._versions:
-            self._versions |= self._known_versions(launch.cluster)
-        if digest not in self._versions:
-            self._versions[digest] = self._new_version(launch.cluster, data, digest)
-        return self._versions[digest]
+        with self._lock:
+            if digest not in self._versions:
+                self._versions |= self._known_versions(launch.cluster)
+            if digest not in self._versions:
+                self._versions[digest] = self._new_version(launch.cluster, data, digest)
+            return self._versions[digest]
 
     def _known_versions(self, cluster: str) -> dict[str, str]:
         pages = partial(self._account.pages, "describe_launch_template_versions")
