@@ -22,7 +22,8 @@ from springtide.ports import (
     Throttled,
     Transient,
 )
-from springtide.providers.azure.driver import AzureDriver, Patience
+from springtide.providers.azure.driver import AzureDriver
+from springtide.providers.azure.waiting import Patience
 from springtide.providers.cloud import Cloud
 from tests.providers.servers import azure_cloud as azure
 from tests.providers.servers.azure import serving
@@ -30,6 +31,8 @@ from tests.providers.servers.azure_cloud import AzureServer, Refusal
 from tests.providers.servers.azure_world import KEY, block, client
 from tests.providers.world import delete_until_gone, instances, running, until
 
+LONG_S = 3600.0
+"""Longer than any test takes."""
 NEED = Need("general", 10, "base", ["small"], ["1"])
 
 
@@ -71,9 +74,7 @@ async def test_a_node_that_gets_no_host_is_given_back_and_nothing_remains_of_it(
 ) -> None:
     full = Refusal(200, "ZonalAllocationFailed", "Allocation failed. No capacity in zone 1.")
     server.refusals = [(full, True)]
-    began = time.monotonic()
     answers = await cloud.create(launches("n0", "n1", "n2", zone="1"))
-    assert time.monotonic() - began < 2
     assert len(instances(answers)) == 2
     (refused,) = [one for one in answers.values() if isinstance(one, NoCapacity)]
     assert "zone 1" in str(refused)
@@ -95,9 +96,10 @@ async def test_what_fails_after_the_wait_is_listed_as_broken(
 ) -> None:
     driver(cloud).patience = Patience(pause_s=0.01, limit_s=0.05)
     server.refusals = [(Refusal(200, "AllocationFailed", "full"), True)]
-    server.allocate_s = 0.5
+    server.allocate_s = LONG_S
     (made,) = instances(await cloud.create(launches("n0")))
     assert made.state is InstanceState.PENDING
+    server.machine(made.id).allocated_at = 0
     (broken,) = await until(
         cloud, "blue", lambda found: found[0].state is not InstanceState.PENDING
     )
@@ -106,13 +108,16 @@ async def test_what_fails_after_the_wait_is_listed_as_broken(
 
 
 async def test_a_wait_that_is_throttled_loses_no_machine(server: AzureServer, cloud: Cloud) -> None:
-    server.allocate_s = 0.2
+    server.allocate_s = LONG_S
     creating = asyncio.create_task(cloud.create(launches("n0")))
     while not server.machines:
         await asyncio.sleep(0.005)
     server.throttles = 3
+    while server.throttles:
+        await asyncio.sleep(0.005)
+    (one,) = server.machines.values()
+    one.allocated_at = 0
     assert len(instances(await creating)) == 1
-    assert server.throttles == 0
 
 
 # Names as keys
@@ -121,7 +126,7 @@ async def test_a_wait_that_is_throttled_loses_no_machine(server: AzureServer, cl
 async def test_a_new_client_whose_list_lags_makes_no_second_machine(
     server: AzureServer, cloud: Cloud, tmp_path: Path
 ) -> None:
-    server.hide_s = 0.4
+    server.hide_s = LONG_S
     driver(cloud).patience = Patience(pause_s=0.01, limit_s=0.02)
     (made,) = instances(await cloud.create(launches("n0")))
     other = client(block(server, tmp_path), tmp_path)
@@ -132,8 +137,20 @@ async def test_a_new_client_whose_list_lags_makes_no_second_machine(
     assert len(server.machines) == 1
 
 
+async def test_a_name_that_is_still_going_is_waited_for_though_no_list_shows_it(
+    server: AzureServer, cloud: Cloud
+) -> None:
+    server.hide_s = server.delete_s = LONG_S
+    driver(cloud).patience = Patience(pause_s=0.01, limit_s=0.02)
+    (made,) = instances(await cloud.create(launches("n0")))
+    assert await cloud.delete([made]) == {}
+    going = (await cloud.create(launches("n0")))["n0"]
+    assert isinstance(going, Transient)
+    assert "still being deleted" in str(going)
+
+
 async def test_what_is_going_is_not_deleted_again(server: AzureServer, cloud: Cloud) -> None:
-    server.delete_s = 0.5
+    server.delete_s = LONG_S
     await cloud.create(launches("n0"))
     await cloud.delete(await running(cloud, "blue", 1))
     (going,) = await cloud.list("blue")
@@ -351,6 +368,16 @@ async def test_what_the_file_has_wrong_is_told_with_what_to_do(
     assert "virtualMachines/write" in found["rights"].text
     assert "zone 3" in found["flavor small"].text
     assert found["image base"].todo == "name an image for aarch64 in images.base.id"
+
+
+async def test_an_image_of_a_gallery_is_found_and_its_architecture_held_against_the_flavor(
+    cloud: Cloud,
+) -> None:
+    fits = replace(NEED, image="gallery", flavors=["arm"])
+    assert failed(await cloud.check("blue", [fits])) == {}
+    assert failed(await cloud.check("blue", [replace(NEED, image="gallery")])).keys() == {
+        "image gallery"
+    }
 
 
 async def test_a_size_that_the_account_may_not_use_is_told(

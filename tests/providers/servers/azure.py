@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from tests.providers.servers.azure_cloud import (
+    GALLERY,
     LOCATION,
     SUBNET,
     URN,
@@ -34,7 +35,7 @@ HERE = r"/subscriptions/*/providers/Microsoft\.Compute"
 
 @route("PUT", f"{COMPUTE}/virtualMachines/*")
 def put_machine(server: AzureServer, ask: Ask) -> Answer:
-    return server.put(ask.parts[-1], ask.body)
+    return server.put(ask.parts[-1], ask.body, ask.only_new)
 
 
 @route("GET", f"{COMPUTE}/virtualMachines/*")
@@ -212,6 +213,13 @@ def get_image(server: AzureServer, ask: Ask) -> Answer:
     return Answer(200, server.made[kind][name])
 
 
+@route("GET", f"{COMPUTE}/galleries/*/images/*")
+def get_gallery_image(server: AzureServer, ask: Ask) -> Answer:
+    if ask.path != GALLERY:
+        raise Refusal(404, "ResourceNotFound", f"The Resource {ask.path} was not found.")
+    return Answer(200, {"id": GALLERY, "properties": {"architecture": "Arm64"}})
+
+
 @route("GET", f"{COMPUTE}/images")
 def list_images(server: AzureServer, ask: Ask) -> Answer:
     return server.paged(ask, list(server.made["images"].values()))
@@ -247,7 +255,8 @@ def serving() -> Iterator[AzureServer]:
             parts = urlsplit(self.path)
             text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             query = {key: values[0] for key, values in parse_qs(parts.query).items()}
-            ask = Ask(self.command, parts.path, query, json.loads(text) if text else {})
+            only_new = self.headers.get("If-None-Match") == "*"
+            ask = Ask(self.command, parts.path, query, json.loads(text) if text else {}, only_new)
             answer = azure.answer(ask, self.headers.get("Authorization"))
             if azure.lose and self.command == "PUT":
                 azure.lose -= 1

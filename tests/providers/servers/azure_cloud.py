@@ -25,6 +25,7 @@ SCOPE = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}"
 SUBNET = f"{SCOPE}/providers/Microsoft.Network/virtualNetworks/net/subnets/nodes"
 URN = "Canonical:ubuntu-24_04-lts:server:latest"
 OTHER = f"{SCOPE}/providers/Microsoft.Compute/images/other"
+GALLERY = f"{SCOPE}/providers/Microsoft.Compute/galleries/site/images/arm"
 OLDEST = {"Compute": "2021-07-01", "Network": "2022-11-01", "Authorization": "2022-04-01"}
 """The first versions of these services that know all that we ask."""
 
@@ -133,6 +134,8 @@ class Ask:
     path: str
     query: dict[str, str]
     body: dict[str, Any]
+    only_new: bool = False
+    """If-None-Match: *"""
     parts: tuple[str, ...] = ()
 
 
@@ -203,16 +206,16 @@ class AzureServer:
             raise Refusal(404, "ResourceNotFound", f"The Resource {name} was not found.")
         return self.machines[name.lower()]
 
-    def put(self, name: str, body: dict[str, Any]) -> Answer:
+    def put(self, name: str, body: dict[str, Any], only_new: bool) -> Answer:
+        if not only_new:
+            self.unknown.append(f"a change of {name}")
         check_body("VirtualMachine", body)
         check_machine(self, body)
         now = time.time()
         self.living()
         known = self.machines.get(name.lower())
-        if known is not None and known.gone_at is not None:
-            raise Refusal(409, "OperationNotAllowed", f"VM '{name}' is marked for deletion.")
         if known is not None:
-            return Answer(200, known.model(now), self.operation(now))
+            raise Refusal(412, "PreconditionFailed", f"The resource '{name}' exists.")
         refusal, later = self.refusals.pop(0) if self.refusals else (None, False)
         if refusal and not later:
             raise refusal

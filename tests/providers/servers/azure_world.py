@@ -18,7 +18,8 @@ from springtide.ports import (
     Throttled,
 )
 from springtide.providers.azure import provider
-from springtide.providers.azure.driver import AzureDriver, Patience
+from springtide.providers.azure.driver import AzureDriver
+from springtide.providers.azure.waiting import Patience
 from springtide.providers.cloud import Catalog, Cloud
 from springtide.spec import Flavor, Image
 from springtide.spec.clouds import Azure
@@ -31,6 +32,7 @@ CATALOG = Catalog(
     images={
         "base": Image(id=azure.URN),
         "other": Image(id=azure.OTHER.lstrip("/")),
+        "gallery": Image(id=f"{azure.GALLERY.lstrip('/')}/versions/1.0.0"),
         "missing": Image(id="Nobody:knows:this:latest"),
     },
     flavors={
@@ -82,7 +84,7 @@ def client(wanted: Azure, state: Path) -> Cloud:
     """As a daemon makes one, but with less patience: everything is quick here."""
     made = provider(wanted, CATALOG, state)
     assert isinstance(made.driver, AzureDriver)
-    made.driver.patience = Patience(pause_s=0.02, limit_s=2.0)
+    made.driver.patience = Patience(pause_s=0.02, limit_s=20.0)
     return made
 
 

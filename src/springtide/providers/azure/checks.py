@@ -117,7 +117,8 @@ class Checks:
         arch = self._resources.image_arch(id)
         fits = arch in (None, wanted)
         todo = "" if fits else f"name an image for {wanted} in images.{name}.id"
-        yield Check(f"image {name}", fits, f"{id} is for {arch or 'any machine'}", todo)
+        told = f"is for {arch}" if arch else "is there; Azure does not tell its architecture"
+        yield Check(f"image {name}", fits, f"{id} {told}", todo)
 
     def _sized(self, needs: Sequence[Need], there: Sequence[Instance]) -> Iterator[Check]:
         sizes = {sku["name"]: sku for sku in self._resources.sizes()}

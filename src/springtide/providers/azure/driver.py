@@ -4,13 +4,13 @@ A launch is a call for each machine and one wait for all of them: Azure takes ev
 says only afterwards, in the status of the machine, that there was no room for it.
 """
 
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import requests
+from azure.core import MatchConditions
 from azure.mgmt.compute import ComputeManagementClient
 
 from springtide.ports import (
@@ -30,10 +30,11 @@ from springtide.ports import (
 from springtide.providers.azure import bodies, names, shapes
 from springtide.providers.azure.account import on_loopback
 from springtide.providers.azure.checks import Checks
-from springtide.providers.azure.errors import failed, is_gone, translated
+from springtide.providers.azure.errors import is_gone, is_there, translated
 from springtide.providers.azure.images import Images
 from springtide.providers.azure.resources import Resources
 from springtide.providers.azure.shapes import Status
+from springtide.providers.azure.waiting import Patience, refused
 from springtide.providers.cloud import Catalog, tags
 from springtide.providers.cloud.driver import Answers
 from springtide.providers.cloud.here import own_address
@@ -45,14 +46,8 @@ _A = TypeVar("_A")
 THREADS = 16
 OFF = frozenset({InstanceState.STOPPED, InstanceState.BROKEN})
 CONSOLE_LINK_MINUTES = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long a launch waits for machines to have a host, and between looks."""
-
-    pause_s: float = 2.0
-    limit_s: float = 30.0
+ONLY_NEW = MatchConditions.IfMissing
+"""Machines are made, and never changed by mistake."""
 
 
 class AzureDriver:
@@ -111,7 +106,8 @@ class AzureDriver:
         nodes = [launch.node for launch in launches]
         answers = dict(zip(nodes, self._each(self._make, launches), strict=True))
         made = [one for one in answers.values() if isinstance(one, Instance)]
-        failures = self._refused([one.id for one in made])
+        ids = [one.id for one in made]
+        failures = refused(ids, self._resources.statuses, self.patience)
         self.delete([one for one in made if one.id in failures])
         return answers | {one.node: failures[one.id] for one in made if one.id in failures}
 
@@ -136,43 +132,32 @@ class AzureDriver:
             body = bodies.machine(launch, self.wanted, self.catalog, self._key)
             with translated(f"make {launch.node} ({name})"):
                 made = self._client.virtual_machines.begin_create_or_update(
-                    self._group, name, body, polling=False
+                    self._group,
+                    name,
+                    body,
+                    match_condition=MatchConditions.IfMissing,
+                    polling=False,
                 ).result()
         except CloudError as error:
-            return error
+            return self._standing(name) if is_there(error) else error
         return shapes.instance(made, Status(), None, self.catalog)
 
-    def _refused(self, made: Iterable[str]) -> dict[str, CloudError]:
-        """Why those were not made that have no host; those that still wait for one may get it.
-
-        What fails later is listed as broken.
-        """
-        waiting, failures = set(made), dict[str, CloudError]()
-        end = time.monotonic() + self.patience.limit_s
-        while waiting:
-            statuses = self._statuses_if_told()
-            for name in list(waiting):
-                status = statuses.get(name.lower(), Status())
-                if not status.allocated and status.failure:
-                    failures[name] = failed(status.failure, status.said, f"make {name}")
-                if status.allocated or status.failure:
-                    waiting.discard(name)
-            if not waiting or time.monotonic() >= end:
-                break
-            time.sleep(self.patience.pause_s)
-        return failures
-
-    def _statuses_if_told(self) -> Mapping[str, Status]:
-        """Machines were made: a look that fails is made again, and costs nobody its answer."""
+    def _standing(self, name: str) -> Instance | CloudError:
+        """One that was made before, by a request whose answer we never had."""
         try:
-            return self._resources.statuses()
-        except CloudError:
-            return {}
+            with translated(f"find {name}, which it says is there"):
+                found = self._client.virtual_machines.get(self._group, name)
+        except CloudError as error:
+            return Transient(str(error)) if is_gone(error) else error
+        one = shapes.instance(found, Status(), None, self.catalog)
+        if one.state is InstanceState.DELETING:
+            return Transient(f"{one.node}: {name} is still being deleted")
+        return one
 
     def delete(self, instances: Sequence[Instance]) -> Mapping[str, CloudError]:
         going = [one for one in instances if one.state is not InstanceState.DELETING]
-        refused = zip(going, self._each(self._delete, going), strict=True)
-        return {one.id: error for one, error in refused if isinstance(error, CloudError)}
+        answers = zip(going, self._each(self._delete, going), strict=True)
+        return {one.id: error for one, error in answers if isinstance(error, CloudError)}
 
     def _delete(self, instance: Instance) -> CloudError | None:
         """By force: nobody waits for its services to stop."""

@@ -116,8 +116,17 @@ def decide_kind(status: int, code: str, said: str) -> type[CloudError]:
 
 def is_gone(error: CloudError) -> bool:
     """Whether what was asked about does not exist."""
+    return _status(error) == 404
+
+
+def is_there(error: CloudError) -> bool:
+    """Whether what was to be made exists already."""
+    return _status(error) == 412
+
+
+def _status(error: CloudError) -> int | None:
     cause = error.__cause__
-    return isinstance(cause, HttpResponseError) and cause.status_code == 404
+    return cause.status_code if isinstance(cause, HttpResponseError) else None
 
 
 def _worded(kind: type[CloudError], what: str, said: str, wait: str = "") -> CloudError:

@@ -20,6 +20,8 @@ from springtide.spec.clouds import Azure
 RIGHTS_API = "2022-04-01"
 GALLERY_API = "2023-07-03"
 IMAGE_API = "2024-07-01"
+PARTS_OF_GALLERY_IMAGE = 11
+"""/subscriptions/S/resourceGroups/G/providers/Microsoft.Compute/galleries/L/images/I, split."""
 
 
 class Resources:
@@ -94,7 +96,7 @@ class Resources:
         id = image["id"]
         if "/galleries/" not in id.lower():
             return self.get(id, IMAGE_API)
-        return self.get("/".join(id.split("/")[:13]), GALLERY_API) if id.count("/") > 10 else {}
+        return self.get("/".join(id.split("/")[:PARTS_OF_GALLERY_IMAGE]), GALLERY_API)
 
     def get(self, id: str, api: str) -> Json:
         return self._ask("GET", f"{id}?api-version={api}", f"find {names.last(id)}")
