@@ -159,6 +159,8 @@ class Reconciler:
         ]
         moves += [nodes[one.node].to(NodeState.READY) for one in todo.get(Repair.RETURN, ())]
         moves += self._adoptions(world, todo.get(Repair.ADOPT, ()))
+        begun = {move.before.name for move in moves}
+        moves += [move for move in repairs.learnt(world) if move.before.name not in begun]
         return bool(await self.parts.record.move(moves, "record follows the world"))
 
     def _adoptions(self, world: World, found: Iterable[Finding]) -> list[Move]:

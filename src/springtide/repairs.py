@@ -6,11 +6,11 @@ said by `triage`.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from springtide import decide, triage
-from springtide.model import Node, NodeState
+from springtide.model import Move, Node, NodeState
 from springtide.nodeset import fold
 from springtide.ports import BatchNode, Instance, InstanceState, Job, Provider
 from springtide.spec import Cluster, Timing
@@ -180,6 +180,23 @@ def extras(node: Node, seen: BatchNode | None, instances: Sequence[Instance]) ->
     kept = next((one for one in right if seen and one.address == seen.address), None)
     kept = kept or next((one for one in right if one.id == node.instance), None)
     return [one for one in staying if one.id != kept.id] if kept else []
+
+
+def learnt(world: World) -> list[Move]:
+    """What the record does not know of the instances of nodes that serve: which, and where."""
+    moves = []
+    for name, node in world.nodes.items():
+        seen, found = world.seen.get(name), world.instances.get(name, ())
+        if node.state is not NodeState.READY or not seen or not seen.registered or len(found) != 1:
+            continue
+        (one,) = found
+        if (one.id, one.address) == (node.instance, node.address) or not one.address:
+            continue
+        mine = one.id == node.instance or one.address == seen.address
+        if mine and one.generation == node.generation:
+            known = replace(node, instance=one.id, address=one.address, flavor=one.flavor)
+            moves.append(Move(node, known))
+    return moves
 
 
 def astray(world: World) -> dict[str, str]:

@@ -152,3 +152,20 @@ def test_a_clock_that_is_set_back_does_not_put_repairs_off() -> None:
     first = findings({"c1": VANISHED}, {}, TIMING, 1000.0)
     again = findings({"c1": VANISHED}, first, TIMING, 10.0)
     assert again["c1"].due_at == 70.0
+
+
+def test_the_record_learns_which_instance_serves_and_where() -> None:
+    ready = node(state=NodeState.READY, generation=2, instance="old", address=None)
+    here = one(2, "10.0.0.2")
+    heard = BatchNode("n", "IDLE", registered=True, address="10.0.0.2")
+    (move,) = repairs.learnt(_seen(ready, heard, here))
+    assert (move.after.instance, move.after.address) == (here.id, "10.0.0.2")
+    assert repairs.learnt(_seen(move.after, heard, here)) == []
+    elsewhere = BatchNode("n", "IDLE", registered=True, address="10.0.0.9")
+    assert repairs.learnt(_seen(ready, elsewhere, here)) == []
+    assert repairs.learnt(_seen(ready, heard, one(1, "10.0.0.2"))) == []
+    assert repairs.learnt(_seen(ready, heard, here, one(2, "10.0.0.3"))) == []
+
+
+def _seen(record: Node, seen: BatchNode, *instances: Instance) -> repairs.World:
+    return repairs.World({"n": record}, {"n": seen}, {"n": instances})
