@@ -13,6 +13,7 @@ from springtide.cli.client import Client, Refused, UnixConnection
 from springtide.decide import choices
 from springtide.ports import NoCapacity, QuotaExceeded
 from tests.unit.cli_world import LIMIT_S, World, run, served, wait_until
+from tests.unit.google_file import google_file
 
 REBUILD = {
     "operation": "rebuild",
@@ -86,7 +87,14 @@ def answers(world: World) -> dict[str, Any]:
         "Error": _error(daemon),
         "Checks": checks,
         "Check": checks["checks"][0],
+        **_sizes(world.file.parent),
     }
+
+
+def _sizes(place: Path) -> dict[str, Any]:
+    with google_file(place) as file:
+        sizes = json.loads(run("flavors", "--config", str(file), "--json").out)
+    return {"Sizes": sizes, "Size": sizes["flavors"][0]}
 
 
 def _applied(world: World, daemon: Client) -> dict[str, Any]:

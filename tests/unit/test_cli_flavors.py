@@ -20,9 +20,8 @@ from springtide.cli.subject import run as run_program
 from springtide.cli.subject import subject
 from springtide.ports import CloudFlavor, Site
 from springtide.spec import parse
-from tests.providers.servers.google import serving
-from tests.providers.servers.google_state import PROJECT, SUBNETWORK, ZONES
 from tests.unit.cli_world import run
+from tests.unit.google_file import google_file
 
 slurm = pytest.mark.skipif(shutil.which("slurmd") is None, reason="needs Slurm's programs")
 
@@ -53,17 +52,7 @@ def test_a_node_promises_less_memory_than_its_size_has_by_name() -> None:
 
 @pytest.fixture
 def google(tmp_path: Path) -> Iterator[Path]:
-    """A cluster file for a small Google on loopback."""
-    with serving() as server:
-        text = render("google").replace("my-project", PROJECT)
-        text = text.replace("europe-west4-a", ZONES[0])
-        text = text.replace("regions/europe-west4/subnetworks/nodes", SUBNETWORK)
-        text = text.replace("  kind: google", f"  kind: google\n  endpoint: {server.endpoint}")
-        text = text.replace("c3-standard-4", "n2-standard-4").replace(
-            "slurm-node", "family/debian-12"
-        )
-        file = tmp_path / "cluster.yaml"
-        file.write_text(text.replace("batch:", f"state: {tmp_path}/s\nbatch:"))
+    with google_file(tmp_path) as file:
         yield file
 
 

@@ -24,8 +24,8 @@ def flavors(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[GROUP|KIND] [NAME]...",
-            help="Whose provider, if the file has several; and which sizes, such as 'c7i.*'.",
+            metavar="GROUP|KIND|NAME",
+            help="Whose provider, if there are several; then which sizes, such as 'c7i.*'.",
         ),
     ] = None,
     config: Annotated[

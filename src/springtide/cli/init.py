@@ -47,7 +47,7 @@ def init(
 ) -> None:
     """Write a cluster file to begin with.
 
-    It is commented. What it overwrote would be lost, so it overwrites nothing.
+    It is commented, and overwrites nothing.
     """
     _refuse(provider, cluster, attach)
     path = Path(file) if file is not None else DEFAULT_FILE
