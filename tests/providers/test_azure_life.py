@@ -127,9 +127,10 @@ async def test_a_new_client_whose_list_lags_makes_no_second_machine(
     server: AzureServer, cloud: Cloud, tmp_path: Path
 ) -> None:
     server.hide_s = LONG_S
-    driver(cloud).patience = Patience(pause_s=0.01, limit_s=0.02)
-    (made,) = instances(await cloud.create(launches("n0")))
     other = client(block(server, tmp_path), tmp_path)
+    for each in (cloud, other):
+        driver(each).patience = Patience(pause_s=0.01, limit_s=0.02)
+    (made,) = instances(await cloud.create(launches("n0")))
     assert list(await other.list("blue")) == []
     (again,) = instances(await other.create(launches("n0")))
     await other.close()
