@@ -64,6 +64,7 @@ def catalog(cloud: Cloud) -> Catalog:
     flavors = {
         "small": Flavor(cpus=1, memory=240),
         "big": Flavor(type="large", cpus=2, memory=1700),
+        "huge": Flavor(cpus=1, memory=1000),
         "absent": Flavor(cpus=1, memory=100),
     }
     return Catalog(images, flavors)

@@ -3,12 +3,14 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
+from openstack.connection import Connection
+from openstack.network.v2.network import Network
 
 from springtide.guard import TRIES, Guard
 from springtide.model import Node, NodeState
@@ -106,17 +108,26 @@ async def test_a_full_cloud_gives_nodes_back_quickly_with_the_reason(cloud: Clou
 
 @pytest.mark.accepts("C12")
 async def test_the_room_that_is_left_is_used_when_a_bulk_does_not_fit(cloud: Cloud) -> None:
-    """There is one host, so of nodes that share none but one has room."""
-    async with opened(cloud, server_group="anti-affinity") as provider:
-        group = next(iter(cloud.connect().compute.server_groups()))
-        assert (group.name, group.policy) == (f"springtide-{BLUE}", "anti-affinity")
-        answers = await provider.create(launches("n0", "n1"))
-        assert [type(answers[node]) for node in ("n0", "n1")] == [Instance, NoCapacity]
-        (left,) = await until(provider, BLUE, lambda found: len(found) == 1)
-        assert left.node == "n0"
+    """The host has the memory for one such node."""
+    huge = cloud.admin.compute.create_flavor(name="huge", vcpus=1, ram=700_000, disk=1)
+    try:
+        async with opened(cloud) as provider:
+            answers = await provider.create([launch(node, flavor="huge") for node in ("n0", "n1")])
+            assert [type(answers[node]) for node in ("n0", "n1")] == [Instance, NoCapacity]
+            (left,) = await until(provider, BLUE, lambda found: len(found) == 1)
+            assert (left.node, left.flavor) == ("n0", "huge")
+    finally:
+        cloud.admin.compute.delete_flavor(huge)
+
+
+async def test_nodes_are_in_the_server_group_of_their_cluster(cloud: Cloud) -> None:
+    async with opened(cloud, server_group="soft-anti-affinity") as provider:
+        made = instances(await provider.create(launches("n0", "n1")))
         await provider.prepare(BLUE)
         with cloud.connect() as member:
-            assert len(list(member.compute.server_groups())) == 1
+            (group,) = member.compute.server_groups()
+            assert (group.name, group.policy) == (f"springtide-{BLUE}", "soft-anti-affinity")
+            assert set(group.member_ids) == {one.id for one in made}
             await removed(provider)
             assert not list(member.compute.server_groups())
 
@@ -124,16 +135,27 @@ async def test_the_room_that_is_left_is_used_when_a_bulk_does_not_fit(cloud: Clo
 # --- ports, addresses, hosts, options --------------------------------------------------------
 
 
+@contextmanager
+def own_network(member: Connection) -> Iterator[Network]:
+    """Addresses are chosen only by who owns the network."""
+    network = member.network.create_network(name="own")
+    try:
+        member.network.create_subnet(network_id=network.id, ip_version=4, cidr="10.20.0.0/24")
+        yield network
+    finally:
+        member.network.delete_network(network)
+
+
 async def test_nodes_get_the_ports_and_addresses_of_the_file(cloud: Cloud) -> None:
-    with cloud.connect() as member:
-        fixed = [{"ip_address": "10.10.7.8"}]
-        port = member.network.create_port(network_id=cloud.network_id, fixed_ips=fixed)
-        own = {"addresses": {"n0": "10.10.7.7"}, "ports": {"n1": port.id}}
+    with cloud.connect() as member, own_network(member) as network:
+        fixed = [{"ip_address": "10.20.0.8"}]
+        port = member.network.create_port(network_id=network.id, fixed_ips=fixed)
+        own = {"network": "own", "addresses": {"n0": "10.20.0.7"}, "ports": {"n1": port.id}}
         try:
             async with opened(cloud, **own) as provider:
                 await provider.create(launches("n0", "n1", "n2", "n3"))
                 found = await running(provider, BLUE, 4)
-                assert [one.address for one in found][:2] == ["10.10.7.7", "10.10.7.8"]
+                assert [one.address for one in found][:2] == ["10.20.0.7", "10.20.0.8"]
                 assert len({one.address for one in found}) == 4
                 assert cloud.nova.count("POST", "/servers") == 3
         finally:
@@ -284,7 +306,7 @@ async def test_a_launch_that_timed_out_is_found_when_it_has_been_made_after_all(
 
 async def test_what_the_project_cannot_do_is_told_with_what_to_do(cloud: Cloud) -> None:
     cloud.set_quota(instances=5, cores=100)
-    more = {"key": "nobody's", "security_groups": ["none"], "addresses": {"n9": "192.0.2.9"}}
+    more = {"key": "nobody", "security_groups": ["none"], "addresses": {"n9": "192.0.2.9"}}
     async with opened(cloud, **more) as provider:
         need = Need("general", 6, "absent", ["small", "absent"], ["mars"])
         checks = await provider.check(BLUE, [need])

@@ -116,6 +116,7 @@ def test_an_exception_becomes_its_class(error: Exception, kind: type[CloudError]
         ("No valid host was found. There are not enough hosts available.", NoCapacity),
         ("Exceeded maximum number of retries. Exhausted all hosts available", NoCapacity),
         ("VolumeLimitExceeded: Maximum number of volumes allowed (10) exceeded", QuotaExceeded),
+        ("(rule:create_port) is disallowed by policy", Denied),
         ("Build of instance aborted: disk is broken", type(None)),
     ],
 )

@@ -93,6 +93,8 @@ def of_fault(text: str, node: str) -> CloudError | None:
     told = f"{node}: {_short(text)}"
     if _QUOTA.search(text):
         return QuotaExceeded(told)
+    if "disallowed by policy" in text:
+        return Denied(told)
     return NoCapacity(told) if _FULL.search(text) else None
 
 
