@@ -2,8 +2,8 @@
 
 import asyncio
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,13 @@ from springtide.providers.openstack.identity import member_of
 from springtide.spec import Flavor, Image
 from springtide.spec.clouds import OpenStack
 from tests.openstack.cloud import Cloud
+from tests.openstack.plugin import standing_cloud
 from tests.providers.world import BLUE, World
 
 SETTLE_S = 25.0
 """Many work on this machine at once."""
 LOOK_S = 0.25
-MANY, PAGE = 24, 15
+MANY, PAGE = 12, 8
 ABSENT = "00000000-0000-0000-0000-000000000000"
 REFUSALS = (NoCapacity, QuotaExceeded, Denied, Throttled, Rejected)
 
@@ -107,7 +108,7 @@ def user_data_of(cloud: Cloud, cluster: str, node: str) -> str:
 
 @contextmanager
 def world_of(cloud: Cloud) -> Iterator[World]:
-    """Its providers are closed by the tests' event loop ending; it is empty again at the end."""
+    """It is empty again at the end, and its providers are closed."""
     undo: list[Callable[[], object]] = []
     drivers: list[OpenStackDriver] = []
 
@@ -143,6 +144,13 @@ def world_of(cloud: Cloud) -> Iterator[World]:
         for one in drivers:
             one.close()
         cloud.clean()
+
+
+@asynccontextmanager
+async def opened_world() -> AsyncIterator[World]:
+    """All of it, from nothing."""
+    with standing_cloud() as cloud, world_of(cloud) as world:
+        yield world
 
 
 def _word(user_data: str) -> str | None:

@@ -48,7 +48,11 @@ class Checks:
         path = self._wanted.credentials
         if path is None:
             return []
-        mode = stat.S_IMODE(path.stat().st_mode)
+        try:
+            mode = stat.S_IMODE(path.stat().st_mode)
+        except OSError as error:
+            text = f"{path} cannot be read: {error.strerror}"
+            return [Check("cloud credential", False, text, "put the clouds.yaml there again")]
         if mode & 0o077:
             text = f"{path} has mode {mode:04o}: others can read the credential"
             return [Check("cloud credential", False, text, f"chmod 600 {path}")]

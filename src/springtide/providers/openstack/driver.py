@@ -1,7 +1,7 @@
 """`cloud.Driver` of OpenStack: what each call of a provider asks of Nova and Glance."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -165,16 +165,15 @@ class OpenStackDriver:
 
     def _act(self, instance: Instance, body: Json) -> Json:
         """One that is busy is waited for, and asked once more."""
-        ask: Callable[[], Json] = lambda: self.api.post(COMPUTE, _action(instance), body)  # noqa: E731
         try:
-            return ask()
+            return self.api.post(COMPUTE, _action(instance), body)
         except Busy:
-            self._until_idle(instance)
-            return ask()
+            self._await_idle(instance)
+            return self.api.post(COMPUTE, _action(instance), body)
 
-    def _until_idle(self, instance: Instance) -> None:
+    def _await_idle(self, instance: Instance) -> None:
         end = time.monotonic() + self._settle_s
-        while self._server(instance).get("OS-EXT-STS:task_state") and time.monotonic() < end:
+        while _is_busy(self._server(instance)) and time.monotonic() < end:
             time.sleep(LOOK_S)
 
 
@@ -183,3 +182,7 @@ _GONE = frozenset({"deleted", "pending_delete"})
 
 def _action(instance: Instance) -> str:
     return f"/servers/{instance.id}/action"
+
+
+def _is_busy(server: Json) -> bool:
+    return bool(server.get("OS-EXT-STS:task_state")) or server["status"] == "BUILD"
