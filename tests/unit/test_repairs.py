@@ -1,6 +1,7 @@
 """Which repairs a look calls for, and which of them the brakes allow."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -155,17 +156,18 @@ def test_a_clock_that_is_set_back_does_not_put_repairs_off() -> None:
 
 
 def test_the_record_learns_which_instance_serves_and_where() -> None:
-    ready = node(state=NodeState.READY, generation=2, instance="old", address=None)
-    here = one(2, "10.0.0.2")
-    heard = BatchNode("n", "IDLE", registered=True, address="10.0.0.2")
-    (move,) = repairs.learnt(_seen(ready, heard, here))
-    assert (move.after.instance, move.after.address) == (here.id, "10.0.0.2")
-    assert repairs.learnt(_seen(move.after, heard, here)) == []
-    elsewhere = BatchNode("n", "IDLE", registered=True, address="10.0.0.9")
-    assert repairs.learnt(_seen(ready, elsewhere, here)) == []
-    assert repairs.learnt(_seen(ready, heard, one(1, "10.0.0.2"))) == []
-    assert repairs.learnt(_seen(ready, heard, here, one(2, "10.0.0.3"))) == []
+    ready, here = node(state=READY), one(3, "10.0.0.5")
+    (move,) = repairs.learnt(_seen(ready, SEEN, here))
+    assert (move.after.instance, move.after.address) == (here.id, "10.0.0.5")
+    assert repairs.learnt(_seen(move.after, SEEN, here)) == []
+    other = replace(here, id="other")
+    (moved,) = repairs.learnt(_seen(move.after, SEEN, other))
+    assert moved.after.instance == "other"
+    elsewhere = replace(SEEN, address="10.0.0.9")
+    assert repairs.learnt(_seen(move.after, elsewhere, other)) == []
+    assert repairs.learnt(_seen(ready, SEEN, one(2, "10.0.0.5"))) == []
+    assert repairs.learnt(_seen(ready, SEEN, here, one(3, "10.0.0.3"))) == []
 
 
 def _seen(record: Node, seen: BatchNode, *instances: Instance) -> repairs.World:
-    return repairs.World({"n": record}, {"n": seen}, {"n": instances})
+    return repairs.World({"c1": record}, {"c1": seen}, {"c1": instances})
