@@ -7,19 +7,28 @@ costs half a second. What it was told is read from the seed that it has as a dis
 import re
 import subprocess
 import tempfile
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from springtide.ports import Instance, Launch, Provider
+from springtide.ports import (
+    CloudError,
+    Denied,
+    Instance,
+    Launch,
+    NoCapacity,
+    Provider,
+    QuotaExceeded,
+    Rejected,
+)
 from springtide.providers.cloud import Catalog
 from springtide.providers.libvirt import provider
 from springtide.spec import Flavor, Image
 from springtide.spec.clouds import Libvirt
 from tests.libvirt.daemon import NETWORK, connected
 from tests.libvirt.daemon import Libvirt as Running
-from tests.providers.world import BLUE, GREEN, World
+from tests.providers.servers.libvirt import Between
+from tests.providers.world import BLUE, World
 
 FLAVORS = {"tiny": Flavor(cpus=1, memory=1), "other": Flavor(cpus=1, memory=2)}
 WORD = "the word is "
@@ -100,9 +109,23 @@ def _image(root: Path, name: str) -> Image:
     return Image(path=path)
 
 
-def created(here: Place) -> World:
+REFUSALS: dict[type[CloudError], tuple[int, int, str]] = {
+    NoCapacity: (
+        1,
+        10,
+        "process exited: cannot set up guest memory 'pc.ram': Cannot allocate memory",
+    ),
+    QuotaExceeded: (38, 18, "cannot write data to file 'x': Disk quota exceeded"),
+    Denied: (88, 10, "access denied: 'domain' denied access"),
+    Rejected: (67, 10, "unsupported configuration: CPU mode 'x' is not supported"),
+}
+"""As libvirt tells them: code, where from, and what."""
+
+
+def created(here: Place, wire: Between) -> World:
+    uri = f"qemu+unix:///system?socket={wire.path}"
     return World(
-        open=here.open,
+        open=lambda cluster: here.open(cluster, uri=uri),
         spoil=lambda one: replace(one, image="nowhere"),
         says=lambda node, word: f"echo {WORD}{word}\n",
         said=here.said,
@@ -111,6 +134,10 @@ def created(here: Place) -> World:
         flavor="tiny",
         other_image="next",
         snapshots=True,
+        several=2,
+        refuse=lambda kind: wire.refuse(*REFUSALS[kind]),
+        refusals=tuple(REFUSALS),
+        lose_reply=wire.lose_reply,
     )
 
 
@@ -126,6 +153,7 @@ def powered(here: Place) -> World:
         flavor="tiny",
         other_image="next",
         changes_user_data=False,
+        several=2,
     )
 
 
@@ -133,18 +161,8 @@ def clean(here: Place) -> None:
     """Take away what the test left, by libvirt alone."""
     with connected(here.running) as connection:
         for domain in connection.listAllDomains():
+            kept = domain.isPersistent()
             if domain.isActive():
                 domain.destroy()
-            if domain.isPersistent():
+            if kept:
                 domain.undefine()
-
-
-def within(look: Any, limit_s: float = 30.0) -> Any:
-    end = time.monotonic() + limit_s
-    while not (seen := look()):
-        assert time.monotonic() < end, f"not within {limit_s} s"
-        time.sleep(0.05)
-    return seen
-
-
-__all__ = ["BLUE", "GREEN", "Place", "clean", "created", "place", "powered", "unpacked", "within"]

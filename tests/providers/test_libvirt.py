@@ -8,6 +8,7 @@ from tests.libvirt.daemon import Libvirt as Running
 from tests.libvirt.daemon import libvirt
 from tests.providers.conformance import Conformance
 from tests.providers.libvirt_world import Place, clean, created, place
+from tests.providers.servers.libvirt import between
 from tests.providers.world import World
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
@@ -28,5 +29,6 @@ def here(running: Running) -> Iterator[Place]:
 
 class TestLibvirt(Conformance):
     @pytest.fixture
-    def world(self, here: Place) -> World:
-        return created(here)
+    def world(self, here: Place) -> Iterator[World]:
+        with between(here.running.socket, here.disks.parent / "sock") as wire:
+            yield created(here, wire)

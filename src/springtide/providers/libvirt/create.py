@@ -129,7 +129,9 @@ class Created(Host):
                 self._clone(connection, mark.id, image)
                 self.disks.write(connection, f"{mark.id}.console", b"")
                 self._write_seed(connection, mark, launch)
-                _run(connection, mark, definition)
+                # Started first and defined then: none is listed that was never started.
+                connection.createXML(definition, 0)
+                connection.defineXML(definition)
             except (CloudError, libvirt.libvirtError):
                 self._clear_away(connection, mark)
                 raise
@@ -207,14 +209,6 @@ class Created(Host):
                 f"known: {known}"
             )
         return str(image.path)
-
-
-def _run(connection: Any, mark: Mark, definition: str) -> None:
-    """Started first and defined then: no machine is listed that was never started."""
-    domain = found(connection, mark.id)
-    if domain is None:
-        connection.createXML(definition, 0)
-    connection.defineXML(definition)
 
 
 def _keep_definition(connection: Any, domain: Any) -> None:

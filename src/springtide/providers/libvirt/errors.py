@@ -39,6 +39,12 @@ _BY_CODE: dict[int, type[CloudError]] = {
     libvirt.VIR_ERR_NO_STORAGE_VOL: Rejected,
     libvirt.VIR_ERR_NO_DOMAIN: Rejected,
     libvirt.VIR_ERR_NO_MEMORY: NoCapacity,
+    libvirt.VIR_ERR_NO_OS: Rejected,
+    libvirt.VIR_ERR_NO_DEVICE: Rejected,
+    libvirt.VIR_ERR_NO_SOURCE: Rejected,
+    libvirt.VIR_ERR_NO_TARGET: Rejected,
+    libvirt.VIR_ERR_OS_TYPE: Rejected,
+    libvirt.VIR_ERR_INVALID_MAC: Rejected,
 }
 _BY_WORDS: tuple[tuple[str, type[CloudError]], ...] = (
     ("disk quota exceeded", QuotaExceeded),
