@@ -20,6 +20,8 @@ from springtide.cli.subject import run as run_program
 from springtide.cli.subject import subject
 from springtide.ports import CloudFlavor, Site
 from springtide.spec import parse
+from tests.providers.servers import oci
+from tests.providers.servers.oci_cloud import COMPARTMENT, SUBNET
 from tests.unit.cli_world import run
 from tests.unit.google_file import google_file
 
@@ -92,6 +94,25 @@ def test_a_size_that_is_not_there_is_told(google: Path) -> None:
     assert (done.code, done.err) == (Exit.WRONG, "tide: google has no size n9-mega\n")
     done = run("flavors", "--config", str(google), "n9;x")
     assert (done.code, done.out) == (Exit.WRONG, "")
+
+
+def test_a_size_that_is_made_to_measure_is_known_by_its_name(tmp_path: Path) -> None:
+    """Oracle's flexible shapes are in no list; the one that is asked for has cpus and memory."""
+    with oci.serving() as server:
+        config = oci.write_config(tmp_path)
+        text = render("oci").replace(
+            "  kind: oci", f"  kind: oci\n  credentials: {config}\n  endpoint: {server.endpoint}"
+        )
+        for example, real in (("compartment", COMPARTMENT), ("subnet", SUBNET)):
+            text = re.sub(f"  {example}: ocid1[^ ]+", f"  {example}: {real}", text)
+        file = tmp_path / "cluster.yaml"
+        file.write_text(text)
+        done = run("flavors", "--config", str(file), "VM.Standard.E4.Flex.8.32", "--yaml")
+    assert (done.code, done.err) == (Exit.DONE, "")
+    memory = seen_by_linux(32768)
+    assert done.out == (
+        f"flavors:\n  VM.Standard.E4.Flex.8.32: {{cpus: 16, memory: {memory}M, threads: 2}}\n"
+    )
 
 
 def test_check_tells_what_a_cloud_says_of_the_file(google: Path) -> None:

@@ -1,5 +1,6 @@
 """`tide init`: files to begin with, which are right as they are but for what is marked."""
 
+import re
 import subprocess
 import sys
 import zipfile
@@ -86,6 +87,12 @@ def test_it_is_written_here_and_says_what_to_do_next(
     assert done.out.endswith("  tide check\n  tide deploy\n")
 
 
+def test_the_name_may_come_before_the_command(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    assert run("--cluster", "red", "init", str(file)).code == Exit.DONE
+    assert load(file).cluster == "red"
+
+
 def test_a_slurm_that_is_there_can_be_joined(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     done = run("init", "--provider", "aws", "--attach", "/opt/slurm/slurm.conf", str(file))
@@ -124,3 +131,14 @@ def test_the_files_are_in_the_wheel(tmp_path: Path) -> None:
     [wheel] = tmp_path.glob("*.whl")
     packed = set(zipfile.ZipFile(wheel).namelist())
     assert {f"springtide/cli/templates/{kind}.yaml" for kind in (*KINDS, "frame")} <= packed
+
+
+PAGES = sorted((TOP / "docs" / "providers").glob("*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.stem))
+def test_every_whole_example_in_the_pages_of_providers_is_read(page: Path) -> None:
+    found = re.findall(r"^```yaml\n(cluster: .*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    for text in found:
+        parse(text, page.name)
+    assert found or page.stem == "README"

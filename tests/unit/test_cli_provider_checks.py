@@ -105,6 +105,15 @@ def test_offline_nobody_is_asked(tmp_path: Path) -> None:
     assert started.exists()
 
 
+def test_for_a_slurm_that_is_there_providers_are_asked_as_well(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(
+        f"cluster: blue\nstate: {tmp_path}/s\nbatch: {{attach: {tmp_path}/slurm.conf}}\n"
+        f"provider: {a_program(tmp_path / 'nodes')}\ngroups: {{{NODES}}}\n"
+    )
+    assert "✓ command program list: it knows 0 machines\n" in run("check", str(file)).out
+
+
 def test_a_missing_sdk_is_told_with_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

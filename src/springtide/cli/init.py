@@ -13,7 +13,7 @@ import typer
 
 from springtide.cli import output
 from springtide.cli.endings import Complaint, Exit
-from springtide.cli.place import DEFAULT_FILE
+from springtide.cli.place import BEFORE_COMMAND, DEFAULT_FILE
 
 KINDS = (
     *("containers", "openstack", "aws", "oci", "azure", "google"),
@@ -36,8 +36,9 @@ def init(
         str, typer.Option("--provider", metavar="KIND", help=f"One of {', '.join(KINDS)}.")
     ] = "containers",
     cluster: Annotated[
-        str, typer.Option("--cluster", metavar="NAME", help="What the cluster is called.")
-    ] = NAME,
+        str | None,
+        typer.Option("--cluster", metavar="NAME", help=f"What it is called; or {NAME}."),
+    ] = None,
     attach: Annotated[
         str | None,
         typer.Option(
@@ -49,11 +50,18 @@ def init(
 
     It is commented, and overwrites nothing.
     """
-    _refuse(provider, cluster, attach)
+    name = cluster or _said_before() or NAME
+    _refuse(provider, name, attach)
     path = Path(file) if file is not None else DEFAULT_FILE
-    text = render(provider, cluster, attach)
+    text = render(provider, name, attach)
     _write(path, text)
     output.put("\n".join(render_next(path, provider, text, "attach" if attach else "deploy")))
+
+
+def _said_before() -> str | None:
+    """As in `tide --cluster red init`."""
+    before = BEFORE_COMMAND.get()
+    return before.cluster if before else None
 
 
 def _refuse(provider: str, cluster: str, attach: str | None) -> None:
