@@ -54,6 +54,7 @@ lock: venv ## choose the newest versions and write them, with hashes, to require
 	$(COMPILE) --upgrade requirements/uv.in -o requirements/uv.txt
 	$(COMPILE) --upgrade pyproject.toml -o requirements/run.txt
 	$(COMPILE) --upgrade pyproject.toml --group dev -c requirements/run.txt -o requirements/dev.txt
+	$(COMPILE) --upgrade requirements/openstack.in -o requirements/openstack.txt
 
 clean: ## remove what can be made again
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
