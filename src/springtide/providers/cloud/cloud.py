@@ -2,11 +2,19 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from springtide.ports import (
     Check,
@@ -80,8 +88,8 @@ class Cloud:
             for cluster, some in _by_cluster(launches).items():
                 known, missing = decide_missing(some, await self.list(cluster))
                 answers |= known
-                made = await asyncio.gather(
-                    *(self._launch(batch) for batch in decide_batches(missing, self.driver.batch))
+                made = await _together(
+                    self._launch(batch) for batch in decide_batches(missing, self.driver.batch)
                 )
                 for each in made:
                     answers |= each
@@ -146,8 +154,8 @@ class Cloud:
                 found = decide_present(some, await self.list(cluster))
                 answers |= {n: one for n, one in found.items() if isinstance(one, CloudError)}
                 there = [launch for launch in some if launch.node not in answers]
-                done = await asyncio.gather(
-                    *(self._attempt(do, found[launch.node], launch) for launch in there)
+                done = await _together(
+                    self._attempt(do, found[launch.node], launch) for launch in there
                 )
                 answers |= {one.node: answer for one, answer in zip(there, done, strict=True)}
         return answers
@@ -203,7 +211,19 @@ async def _to_its_end(done: Awaitable[_T]) -> _T:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
         await asyncio.wait([future])
+        if not future.cancelled():
+            future.exception()  # has nobody to be told to any more
         raise
+
+
+async def _together(doing: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """All at once. Who is cancelled waits for all of them: `gather` would for the first only."""
+    tasks = [asyncio.ensure_future(one) for one in doing]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        if tasks:
+            await asyncio.wait(tasks)
 
 
 def decide_missing(
