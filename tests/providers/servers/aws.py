@@ -20,6 +20,7 @@ from xml.sax.saxutils import escape
 from moto import settings
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
+from werkzeug.test import run_wsgi_app
 
 from tests.providers.servers.aws_ec2 import Ec2, Refusal
 
@@ -31,7 +32,7 @@ KNOWN = frozenset(
     DescribeLaunchTemplateVersions DescribeSnapshots DescribeSpotPriceHistory DescribeSubnets
     GetCallerIdentity GetConsoleOutput GetProducts GetServiceQuota ModifyInstanceAttribute
     RebootInstances RunInstances StartInstances StopInstances TerminateInstances
-    """.split()
+    """.split()  # noqa: SIM905 - shorter than a list
 )
 LAUNCHES = frozenset({"RunInstances", "CreateFleet"})
 
@@ -163,14 +164,8 @@ class Server:
         body = urlencode(form).encode()
         inner = dict(environ, CONTENT_LENGTH=str(len(body)))
         inner["wsgi.input"] = io.BytesIO(body)
-        statuses: list[str] = []
-
-        def start(status: str, headers: object, problem: object = None) -> None:
-            statuses.append(status)
-
-        parts = self._moto.get_application(inner)(inner, start)
-        answer = b"".join(parts)
-        return int(statuses[0].split()[0]), answer
+        parts, status, _ = run_wsgi_app(self._moto.get_application(inner), inner, buffered=True)
+        return int(status.split()[0]), b"".join(parts)
 
 
 def _refusal(error: Refusal) -> bytes:

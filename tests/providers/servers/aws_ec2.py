@@ -44,7 +44,7 @@ class Ec2:
     """One account in one region, fresh."""
 
     def __init__(self, forward: Forward) -> None:
-        Instance.get_tags = _tags_of  # type: ignore[method-assign]
+        setattr(Instance, "get_tags", _tags_of)  # noqa: B010 - mypy knows no other way
         ec2_backends[ACCOUNT][REGION].reset()
         self.backend: Any = ec2_backends[ACCOUNT][REGION]
         self.lag_s = 0.0
