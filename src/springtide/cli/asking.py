@@ -71,7 +71,6 @@ def _ask(question: str, spec: Cluster, place: Place) -> Any:
         "question": question,
         "spec": spec.model_dump(mode="json"),
         "provider": place.wanted.model_dump(mode="json"),
-        "groups": place.groups,
     }
     limit_s = place.wanted.timeout
     answer = json.loads(ask(json.dumps(asked), limit_s + START_S, limit_s))
