@@ -8,6 +8,8 @@ is tried, and so on, so that what room there is gets used.
 
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from springtide.ports import (
     CloudError,
@@ -29,6 +31,7 @@ from springtide.spec.clouds import OpenStack
 
 SETTLE_S = 10.0
 """How long a launch waits for Nova to find its servers a place."""
+THREADS = 8
 FIRST_LOOK_S, LAST_LOOK_S, GROWTH = 0.5, 3.0, 1.5
 
 Answers = dict[str, Instance | CloudError]
@@ -103,12 +106,15 @@ class Launching:
         return parse_server(server, self._catalog, self._names.refs())
 
     def _remove(self, servers: Sequence[Json]) -> None:
-        """What failed. If that fails too, it is listed as broken, and goes as such."""
-        for server in servers:
-            try:
-                self._api.delete(COMPUTE, f"/servers/{server['id']}")
-            except CloudError:
-                return
+        """What failed, side by side, so that its nodes are given back soon."""
+        if servers:
+            with ThreadPoolExecutor(THREADS) as pool:
+                list(pool.map(self._forget, servers))
+
+    def _forget(self, server: Json) -> None:
+        """If that fails too, it is listed as broken, and goes as such."""
+        with suppress(CloudError):
+            self._api.delete(COMPUTE, f"/servers/{server['id']}")
 
 
 def in_order(launches: Sequence[Launch]) -> list[Launch]:
