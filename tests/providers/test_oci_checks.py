@@ -56,6 +56,8 @@ async def test_nodes_of_the_cluster_itself_need_no_room_twice(place: Place) -> N
     await provider.create([replace(OTHERS, cluster=BLUE, node=f"n{i}") for i in range(3)])
     await running(provider, BLUE, 3)
     assert (await checked(place))["limits of group general"].ok
+    found = await checked(place, replace(NEED, count=3), replace(NEED, group="other", count=3))
+    assert found["limits of group other"].text.startswith("3 wanted, 1 possible")
 
 
 async def test_groups_share_a_limit_and_zones_add_up(place: Place) -> None:

@@ -318,10 +318,10 @@ def test_the_address_is_the_primary_one_of_the_first_interface_on_our_subnets() 
     addresses = [
         SimpleNamespace(vnic_id=vnic, ip_address=f"10.0.0.{number}", is_primary=primary)
         for number, (vnic, primary) in enumerate(
-            [("a0", True), ("a1", False), ("a1", True), ("a2", True), ("b0", True), ("c0", True)]
+            [("a0", True), ("a1", True), ("a1", False), ("a2", True), ("b0", True), ("c0", True)]
         )
     ]
-    assert decide_addresses(attachments, addresses, ["ours"]) == {"a": "10.0.0.2", "c": "10.0.0.5"}
+    assert decide_addresses(attachments, addresses, ["ours"]) == {"a": "10.0.0.1", "c": "10.0.0.5"}
 
 
 # --- errors ----------------------------------------------------------------------------------

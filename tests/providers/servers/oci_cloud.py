@@ -215,12 +215,12 @@ class OciCloud:
         ]
 
     def private_ips(self, query: Mapping[str, str]) -> list[Json]:
-        """A secondary address of each comes first, to be passed over."""
+        """A secondary address of each comes last, to be passed over."""
         return [
             {"ipAddress": address, "vnicId": f"{one.id}.vnic", "isPrimary": address == one.address}
             for one in self.machines.values()
             if one.living and one.body["createVnicDetails"]["subnetId"] == query["subnetId"]
-            for address in (one.address.replace("10.", "172.", 1), one.address)
+            for address in (one.address, one.address.replace("10.", "172.", 1))
         ]
 
     # --- what is beside them -----------------------------------------------------------------
