@@ -124,7 +124,7 @@ def world_of(cloud: Cloud) -> Iterator[World]:
             spoil=lambda launch: replace(launch, image="absent"),
             says=lambda node, word: f"# says {word}.\n",
             said=lambda node: _word(user_data_of(cloud, BLUE, node)),
-            kill=lambda instance: cloud.admin.compute.stop_server(instance.id),
+            kill=lambda one: cloud.admin.compute.reset_server_state(one.id, "error"),
             image="base",
             flavor="small",
             other_image="other",

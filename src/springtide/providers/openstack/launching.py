@@ -7,7 +7,7 @@ is tried, and so on, so that what room there is gets used.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -19,6 +19,7 @@ from springtide.ports import (
     NoCapacity,
     QuotaExceeded,
     Rejected,
+    Transient,
 )
 from springtide.providers.cloud import Catalog, roster
 from springtide.providers.openstack import requests
@@ -70,9 +71,9 @@ class Launching:
         except Rejected:
             self._names.forget()
             raise
-        servers = {member_of(one): one for one in self._settled(reservation)}
-        answers = self._judged(launches, servers)
-        self._remove([servers[key] for key in servers if _failed(answers.get(key[0]))])
+        made = self._settled(reservation)
+        answers = self._judged(launches, made)
+        self._remove([one for one in made if _failed(answers.get(member_of(one)[0]))])
         return answers
 
     def _settled(self, reservation: str) -> list[Json]:
@@ -86,24 +87,20 @@ class Launching:
             time.sleep(pause_s)
             pause_s = min(pause_s * GROWTH, LAST_LOOK_S)
 
-    def _judged(self, launches: Sequence[Launch], servers: Mapping[roster.Member, Json]) -> Answers:
-        return {
-            one.node: self._verdict(one, servers.get((one.node, one.generation)))
-            for one in launches
-        }
+    def _judged(self, launches: Sequence[Launch], made: Sequence[Json]) -> Answers:
+        """Of a request for more than the quota has left, Nova makes the first ones."""
+        answers: Answers = {one.node: _lost(one) for one in launches}
+        answers |= {one.node: _over_quota(one) for one in launches[len(made) :] if made}
+        of_member = {(one.node, one.generation): one for one in launches}
+        for server in made:
+            if launch := of_member.get(member_of(server)):
+                answers[launch.node] = self._verdict(launch, server)
+        return answers
 
-    def _verdict(self, launch: Launch, server: Json | None) -> Instance | CloudError:
-        """Of a request for more than the quota has left Nova makes as many as it may."""
-        if server is None:
-            return QuotaExceeded(
-                f"{launch.node}: the project's quota had no room left for it; ask for a higher "
-                "one, or lower what the file wants"
-            )
-        if state_of(server) is InstanceState.BROKEN:
-            error = of_fault(fault_of(server), launch.node)
-            if error is not None:
-                return error
-        return parse_server(server, self._catalog, self._names.refs())
+    def _verdict(self, launch: Launch, server: Json) -> Instance | CloudError:
+        broken = state_of(server) is InstanceState.BROKEN
+        error = of_fault(fault_of(server), launch.node) if broken else None
+        return error or parse_server(server, self._catalog, self._names.refs())
 
     def _remove(self, servers: Sequence[Json]) -> None:
         """What failed, side by side, so that its nodes are given back soon."""
@@ -130,3 +127,14 @@ def _has_place(server: Json) -> bool:
 
 def _failed(answer: Instance | CloudError | None) -> bool:
     return isinstance(answer, CloudError)
+
+
+def _over_quota(launch: Launch) -> QuotaExceeded:
+    return QuotaExceeded(
+        f"{launch.node}: the project's quota had no room left for it; ask for a higher one, or "
+        "lower what the file wants"
+    )
+
+
+def _lost(launch: Launch) -> Transient:
+    return Transient(f"{launch.node}: Nova took the request, and shows no server for it")
