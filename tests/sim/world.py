@@ -173,6 +173,8 @@ class World:
         self._hooks: set[asyncio.Task[None]] = set()
         self.is_lost: Callable[[Request], bool] = lambda request: False
         """Calls of Slurm's programs that reach neither the daemon nor the disk."""
+        self.in_place = False
+        """Whether the provider rebuilds instances in place."""
         self.in_memory = False
         """The record is on no disk, which is faster."""
         self._kept = b""
@@ -250,7 +252,8 @@ class World:
     async def living(self, life: Life) -> AsyncIterator[Daemon]:
         """One run of the daemon; the block ends with its death or with a clean stop."""
         db = self._open_record()
-        provider, line = FakeProvider(self.cloud), Line(self.batch)
+        provider = FakeProvider(self.cloud, in_place=self.in_place)
+        line = Line(self.batch)
         guard = Guard(provider, Random(0))
         parts = Parts(
             spec=self.spec,
