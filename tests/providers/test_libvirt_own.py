@@ -1,6 +1,7 @@
 """libvirt: what a machine is made of, and that it goes with all of it."""
 
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,6 +99,37 @@ def backing(disk: Path) -> str:
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     words = [line.partition("backing file: ")[2] for line in shown.splitlines()]
     return next((word for word in words if word), "")
+
+
+async def test_a_host_key_is_known_before_the_node_boots_if_the_file_wants_it(
+    here: Place, world: World
+) -> None:
+    provider = here.open(host_keys=True)
+    (made,) = instances(await provider.create([saying(world, "n0", "well")]))
+    seed = here.disks / f"{made.id}.iso"
+    assert seed.stat().st_mode & 0o077 == 0
+    told = unpacked(seed)["user-data"]
+    begin, end = "-----BEGIN OPENSSH PRIVATE KEY-----", "-----END OPENSSH PRIVATE KEY-----"
+    assert told.count(begin) == told.count(end) == 1
+    with connected(here.running) as connection:
+        mark = connection.lookupByName(made.id).XMLDesc()
+    assert "PRIVATE" not in mark
+    assert public_half(begin + told.partition(begin)[2].partition(end)[0] + end) in mark
+    await provider.reboot([saying(world, "n0", "again")])
+    assert begin not in unpacked(seed)["user-data"]
+    with connected(here.running) as connection:
+        assert "host_key='ssh-ed25519 " in connection.lookupByName(made.id).XMLDesc().replace(
+            '"', "'"
+        )
+
+
+def public_half(private: str) -> str:
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write(private + "\n")
+        file.flush()
+        command = ["ssh-keygen", "-y", "-f", file.name]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return " ".join(shown.split()[:2])
 
 
 async def test_clusters_on_one_network_have_different_addresses_until_it_is_full(

@@ -25,7 +25,7 @@ from springtide.ports import (
     Site,
 )
 from springtide.providers.cloud import Catalog
-from springtide.providers.libvirt import checks, images, marks, seed
+from springtide.providers.libvirt import checks, host_key, images, marks, seed
 from springtide.providers.libvirt.domain import Paths, render_domain
 from springtide.providers.libvirt.host import Host, cut_off, found, mark_of, put_mark
 from springtide.providers.libvirt.marks import Mark
@@ -97,6 +97,7 @@ class Created(Host):
             domain, mark = self._stopped(connection, instance)
             self._clone(connection, mark.id, image)
             mark = replace(mark, image=launch.image, disk=image)
+            mark, launch = self._with_host_key(mark, launch)
             return self._started_again(connection, domain, mark, launch)
 
     def console(self, instance: Instance) -> str:
@@ -123,6 +124,7 @@ class Created(Host):
             mac = mac_of(launch.cluster, launch.node)
             address = self.network.bind(connection, mac)
             mark = marks.made_for(launch, time.time(), image, mac, address)
+            mark, launch = self._with_host_key(mark, launch)
             paths = self._paths(mark.id)
             try:
                 definition = render_domain(mark, flavor, self.wanted, paths)
@@ -136,6 +138,14 @@ class Created(Host):
                 self._clear_away(connection, mark)
                 raise
             return self.instance(mark, InstanceState.RUNNING, mark.address)
+
+    def _with_host_key(self, mark: Mark, launch: Launch) -> tuple[Mark, Launch]:
+        """For a new disk; one that is only started again has its key."""
+        if not self.wanted.host_keys:
+            return mark, launch
+        key = host_key.fresh(mark.node)
+        told = replace(launch, user_data=key.script() + launch.user_data)
+        return replace(mark, host_key=key.public), told
 
     def _clear_away(self, connection: Any, mark: Mark) -> None:
         """Unless it runs after all; what cannot be cleared now is when the node is made again."""

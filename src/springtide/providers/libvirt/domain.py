@@ -70,6 +70,7 @@ def render_domain(mark: Mark, flavor: Flavor, wanted: Libvirt, paths: Paths) -> 
       <mac address={quoteattr(mark.mac)}/>
       <source network={quoteattr(wanted.network)}/>
       <model type='virtio'/>
+      <rom enabled='no'/>
     </interface>
     <serial type='file'><source path={quoteattr(paths.console)} append='on'/></serial>
     <rng model='virtio'><backend model='random'>/dev/urandom</backend></rng>

@@ -51,6 +51,8 @@ class Mark:
     booted_at: float
     boot: int = 1
     zone: str = ""
+    host_key: str = ""
+    """The public half of what it was given."""
     starting: bool = False
     """It was to be switched on, and nobody has seen it run."""
     going_at: float = 0.0
@@ -115,7 +117,18 @@ def parse(text: str) -> Mark | None:
         return None
 
 
-_TEXTS = ("cluster", "node", "group", "image", "flavor", "disk", "mac", "address", "zone")
+_TEXTS = (
+    "cluster",
+    "node",
+    "group",
+    "image",
+    "flavor",
+    "disk",
+    "mac",
+    "address",
+    "zone",
+    "host_key",
+)
 
 
 def _text(value: object) -> str:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from springtide.spec.clouds.remote import Remote
-from springtide.spec.values import AbsolutePath, Id, Parameter, Seconds, Size, Word
+from springtide.spec.values import AbsolutePath, Id, Parameter, Seconds, Size, Switch, Word
 
 
 class Libvirt(Remote):
@@ -29,5 +29,8 @@ class Libvirt(Remote):
     """Boot this kernel directly; left out, the disk's own boot loader runs."""
     initrd: AbsolutePath | None = None
     cmdline: Parameter | None = None
+    host_keys: Switch = False
+    """Whether nodes get their ssh host key from us, in their seed: then it is known before they
+    boot. Whoever can read the disks of that host can read it."""
     grace: Seconds = 60.0
     """How long a machine of `nodes: power` may take to shut down; then its power is cut."""
