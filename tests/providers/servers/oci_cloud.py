@@ -81,6 +81,7 @@ class Thing:
     id: str
     body: Json
     made_at: float = field(default_factory=time.time)
+    since: float = field(default_factory=time.monotonic)
     states: list[tuple[float, str]] = field(default_factory=list)
     """Each from when on."""
 
@@ -170,8 +171,8 @@ class OciCloud:
         return machine.shown()
 
     def list_instances(self, query: Mapping[str, str]) -> list[Json]:
-        seen_at = time.time() - self.lag_s
-        return [one.shown() for one in self.machines.values() if one.made_at <= seen_at]
+        seen = time.monotonic() - self.lag_s
+        return [one.shown() for one in self.machines.values() if one.since <= seen]
 
     def instance(self, id: str) -> Machine:
         machine = self.machines.get(id)
