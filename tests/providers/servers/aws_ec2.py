@@ -94,7 +94,7 @@ class Ec2:
     def _RunInstances(self, environ: dict[str, Any], form: Form) -> tuple[int, bytes]:
         self.requests.append(form)
         if form.get("DryRun") == "true":
-            return self._forward(environ, form)
+            return self._forward(environ, _sized(form))
         known = self._same(form)
         if known is not None:
             return self._reservation(environ, known[1])
@@ -194,6 +194,13 @@ class Ec2:
             pool |= {f"{head}.Ebs.{k}": str(v).lower() for k, v in disk["Ebs"].items()}
         if "Placement" in data:
             pool["Placement.GroupName"] = data["Placement"]["GroupName"]
+        (own,) = [key.split(".")[1] for key, value in form.items() if value == "instance"]
+        tagged = f"TagSpecification.{own}."
+        pool |= {
+            key.replace(tagged, "TagSpecification.1."): value
+            for key, value in form.items()
+            if key.startswith(tagged)
+        }
         return pool | ({"InstanceMarketOptions.MarketType": "spot"} if spot else {})
 
     def _DescribeInstances(self, environ: dict[str, Any], form: Form) -> tuple[int, bytes]:

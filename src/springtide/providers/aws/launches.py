@@ -107,6 +107,24 @@ class Launcher:
     # Fleets
 
     def _fleet(self, launches: Sequence[Launch], plan: Plan) -> dict[str, Instance | CloudError]:
+        """First what earlier fleets made for these nodes, and could not name."""
+        there = self._adopted(launches)
+        left = [one for one in launches if one.node not in there]
+        return {**there, **(self._new_fleet(left, plan) if left else {})}
+
+    def _adopted(self, launches: Sequence[Launch]) -> dict[str, Instance]:
+        ours = [
+            {"Name": f"tag:{tags.CLUSTER}", "Values": [launches[0].cluster]},
+            {"Name": "instance-state-name", "Values": ["pending", "running"]},
+        ]
+        pairs = decide_adoptions(self._described(ours), requests.ordered(launches))
+        raws = [named(raw, member) for raw, member in pairs]
+        self._name(raws)
+        return {one.node: one for one in (shapes.instance(raw, self._catalog) for raw in raws)}
+
+    def _new_fleet(
+        self, launches: Sequence[Launch], plan: Plan
+    ) -> dict[str, Instance | CloudError]:
         first = launches[0]
         request = requests.fleet(launches, plan, self._version(first, plan))
         refusals: list[CloudError] = []
@@ -213,6 +231,22 @@ def named(raw: Raw, member: roster.Member) -> Raw:
     listed = shapes.tags_of(raw) | own
     kept = {key: value for key, value in listed.items() if not key.startswith("aws:")}
     return {**raw, "Tags": [{"Key": key, "Value": value} for key, value in kept.items()]}
+
+
+def decide_adoptions(
+    found: Sequence[Raw], wanted: Sequence[roster.Member]
+) -> list[tuple[Raw, roster.Member]]:
+    """Instances without a name, with members of their fleet that nobody is yet."""
+    taken = {shapes.member(raw) for raw in found}
+    free = [one for one in wanted if one not in taken]
+    pairs: list[tuple[Raw, roster.Member]] = []
+    for raw in sorted(found, key=lambda raw: str(raw["InstanceId"])):
+        meant = requests.fleet_members(shapes.tags_of(raw))
+        member = next((one for one in free if one in meant), None)
+        if shapes.member(raw) is None and member is not None:
+            free.remove(member)
+            pairs.append((raw, member))
+    return pairs
 
 
 def decide_refusal(refusals: Sequence[CloudError], made: int, wanted: int) -> CloudError:

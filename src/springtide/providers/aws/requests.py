@@ -16,6 +16,8 @@ SPOT = "spot"
 MARKETS = (None, "on-demand", SPOT)
 OURS = ("ClientToken", "DryRun", "ImageId", "MaxCount", "MinCount", "SubnetId", "UserData")
 """What options must not set: nodes are found, told and counted by them."""
+FLEET_NODES = "springtide-fleet-nodes"
+"""For whom a fleet was made; which instance is which node, their own tags tell."""
 _KEYED = {"TagSpecifications": "ResourceType", "Tags": "Key", "BlockDeviceMappings": "DeviceName"}
 """Lists whose members are merged by a key of theirs; others replace ours."""
 _CONVERTED = frozenset({"Key", "Value"})
@@ -120,9 +122,25 @@ def fleet(launches: Sequence[Launch], plan: Plan, version: str) -> Request:
             "TotalTargetCapacity": len(launches),
             "DefaultTargetCapacityType": SPOT if first.market == SPOT else "on-demand",
         },
-        "TagSpecifications": [tagged("fleet", {tags.CLUSTER: first.cluster})],
+        "TagSpecifications": [
+            tagged("fleet", {tags.CLUSTER: first.cluster}),
+            tagged("instance", _fleet_labels(launches)),
+        ],
         **_allocation(first, close=plan.wanted.placement),
     }
+
+
+def _fleet_labels(launches: Sequence[Launch]) -> dict[str, str]:
+    """Also for whom the fleet is: if it cannot be named at once, it is by whoever asks next."""
+    meant = roster.write(ordered(launches)).items()
+    listed = {key.replace(tags.NODES, FLEET_NODES): value for key, value in meant}
+    return tags.shared(launches[0]) | {NAME: launches[0].cluster} | listed
+
+
+def fleet_members(labels: Mapping[str, str]) -> list[roster.Member]:
+    return roster.read(
+        {key.replace(FLEET_NODES, tags.NODES): value for key, value in labels.items()}
+    )
 
 
 def _allocation(launch: Launch, *, close: bool) -> Request:
