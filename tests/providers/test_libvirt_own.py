@@ -1,5 +1,6 @@
 """libvirt: what a machine is made of, and that it goes with all of it."""
 
+import asyncio
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from springtide.ports import Check, Need, NoCapacity, Provider, Rejected
+from springtide.ports import Check, Need, NoCapacity, Provider, Rejected, Transient
 from springtide.providers.libvirt.network import mac_of, parse
 from springtide.spec import Image
 from tests.libvirt.daemon import NETWORK, connected, libvirt
@@ -244,7 +245,7 @@ async def test_the_check_says_what_is_there(here: Place) -> None:
     await provider.prepare(BLUE)
     seen = await checked(provider)
     assert all(one.ok for one in seen.values()), seen
-    assert {"libvirt", "rights", "network", "disks", "emulation", "seed"} <= seen.keys()
+    assert {"libvirt", "network", "disks", "emulation", "seed", "machine tiny"} <= seen.keys()
     assert "qcow2, 1 MiB" in seen["image base"].text
 
 
@@ -254,6 +255,8 @@ async def test_the_check_says_what_is_missing_and_what_to_do(here: Place) -> Non
     assert (await checked(here.open(network="small"), 9))["network"].ok is None
     here.images["lost"] = elsewhere(here, "lost.qcow2")
     assert "no image" in (await checked(here.open(), image="lost"))["image lost"].text
+    odd = {"cpu": "<cpu mode='custom'><model>abacus</model></cpu>"}
+    assert "abacus" in (await checked(here.open(options=odd)))["machine tiny"].text
     (away,) = (await checked(here.open(uri="qemu+unix:///system?socket=/nowhere"))).values()
     assert away.ok is False
     assert "virsh -c" in away.todo
@@ -274,3 +277,19 @@ async def test_a_connection_that_broke_is_opened_again(here: Place, world: World
         (found,) = await all_running(provider, BLUE, 1)
     assert found.node == "n0"
     await provider.close()
+
+
+async def test_a_libvirt_that_says_nothing_any_more_is_given_up_and_tried_again(
+    here: Place, world: World
+) -> None:
+    path = here.disks.parent / "sock"
+    with between(here.running.socket, path) as wire:
+        provider = here.open(uri=f"qemu+unix:///system?socket={path}", timeout=2.0)
+        assert await provider.list(BLUE) == []
+        wire.silent = True
+        async with asyncio.timeout(30):
+            with pytest.raises(Transient):
+                await provider.list(BLUE)
+        wire.silent = False
+        assert await provider.list(BLUE) == []
+        await provider.close()

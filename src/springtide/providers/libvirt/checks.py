@@ -4,19 +4,23 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from shutil import which
 from typing import Any
+from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 import libvirt
 
-from springtide.ports import Check, CloudError, Need
+from springtide.ports import Check, CloudError, Launch, Need
+from springtide.providers.libvirt import marks
 from springtide.providers.libvirt.connection import told
-from springtide.providers.libvirt.domain import memory_mib
+from springtide.providers.libvirt.domain import Paths, memory_mib, render_domain
+from springtide.providers.libvirt.errors import translated
 from springtide.providers.libvirt.host import Host
-from springtide.providers.libvirt.network import Known
+from springtide.providers.libvirt.network import Known, mac_of
 from springtide.providers.libvirt.storage import Disks, source
 
 MIB = 1024 * 1024
 FORMATS = ("qcow2", "raw")
+LEAST_FREE = 1024 * MIB
 Look = Callable[[], Check]
 
 
@@ -26,13 +30,16 @@ def of_created(host: Host, disks: Disks, needs: Sequence[Need]) -> Sequence[Chec
         return [reached]
     connection = host.connection.get()
     looks: list[tuple[str, Look]] = [
-        ("rights", lambda: _rights(connection)),
         ("network", lambda: _network(host, connection, needs)),
         ("disks", lambda: _disks(connection, disks)),
         ("emulation", lambda: _emulation(host, connection)),
         ("memory", lambda: _memory(host, connection, needs)),
         ("seed", _seed),
         *((f"image {name}", _image_look(host, connection, name)) for name in _images(needs)),
+        *(
+            (f"machine {one}", _machine_look(host, connection, one))
+            for one in _flavors(host, needs)
+        ),
     ]
     return [reached, *(_tried(name, look) for name, look in looks)]
 
@@ -45,7 +52,6 @@ def of_powered(host: Host) -> Sequence[Check]:
     connection = host.connection.get()
     return [
         reached,
-        _tried("rights", lambda: _rights(connection)),
         _tried("machines", lambda: _machines(connection)),
     ]
 
@@ -70,21 +76,27 @@ def _reached(host: Host) -> Check:
     return Check("libvirt", True, f"{uri} is reached, libvirt {shown}")
 
 
-def _rights(connection: Any) -> Check:
-    """The unprivileged socket lets one look and nothing else."""
+def _machine_look(host: Host, connection: Any, flavor: str) -> Look:
+    return lambda: _machine(host, connection, flavor)
+
+
+def _machine(host: Host, connection: Any, flavor: str) -> Check:
+    """libvirt is asked what it would run, for which one needs the right to have it run."""
+    launch = Launch("check", "check", 1, "", "", flavor)
+    mark = marks.made_for(launch, 0.0, "", mac_of("check", "check"), "")
+    paths = Paths(*(f"/nonexistent/check.{name}" for name in ("qcow2", "iso", "console")))
+    wanted = render_domain(mark, host.catalog.flavors[flavor], host.wanted, paths)
+    name = f"machine {flavor}"
     try:
-        connection.listAllNWFilters(0)
-        connection.getSysinfo(0)
+        connection.domainXMLToNative("qemu-argv", wanted, 0)
     except libvirt.libvirtError as error:
-        if error.get_error_code() == libvirt.VIR_ERR_OPERATION_DENIED:
-            return Check(
-                "rights",
-                False,
-                "the connection may only read",
-                "let the daemon's user manage libvirt: add it to the group libvirt, or use a "
-                "URI that is not read-only",
-            )
-    return Check("rights", True, "the connection may manage machines")
+        if error.get_error_code() == libvirt.VIR_ERR_NO_SUPPORT:
+            return Check(name, None, "this kind of libvirt does not tell")
+        todo = (
+            "correct `emulate` and `options`, or give the daemon's user the right to manage libvirt"
+        )
+        return Check(name, False, str(translated(error)), todo)
+    return Check(name, True, "libvirt would take its definition, and we may have it run")
 
 
 def _network(host: Host, connection: Any, needs: Sequence[Need]) -> Check:
@@ -118,7 +130,15 @@ def _disks(connection: Any, disks: Disks) -> Check:
         text = f"{directory} is no pool of libvirt yet; one is made at deploy"
         return Check("disks", None, text)
     _, _, _, free = pool.info()
-    return Check("disks", True, f"{directory} has {free // MIB} MiB free")
+    text = f"{directory} has {free // MIB} MiB free"
+    if free < LEAST_FREE:
+        return Check("disks", None, text, "make room there, or name another directory as `disks`")
+    return Check("disks", True, text)
+
+
+def _flavors(host: Host, needs: Sequence[Need]) -> Iterator[str]:
+    """Those that are not in the file are the file's error."""
+    yield from sorted({one for need in needs for one in need.flavors} & host.catalog.flavors.keys())
 
 
 def _images(needs: Sequence[Need]) -> Iterator[str]:
@@ -148,14 +168,15 @@ def _emulation(host: Host, connection: Any) -> Check:
     if wanted not in offered:
         todo = "load the module kvm_intel or kvm_amd, or set `emulate: qemu`, which is slow"
         return Check("emulation", False, f"libvirt's host offers no {wanted}", todo)
-    if wanted == "kvm" and not _has_virtualization(capabilities):
+    here = urlsplit(host.wanted.uri).hostname is None
+    if wanted == "kvm" and here and not _has_virtualization(capabilities):
         text = "KVM is offered, but the host's processor shows no vmx or svm"
         return Check("emulation", None, text, "if machines die at start, set `emulate: qemu`")
     return Check("emulation", True, f"machines run with {wanted}")
 
 
 def _has_virtualization(capabilities: ElementTree.Element) -> bool:
-    """libvirt lists what a processor has beyond its model; so what is here settles it too."""
+    """Of this machine. libvirt lists only what its processor has beyond its model."""
     named = {one.get("name") for one in capabilities.findall("host/cpu/feature")}
     if named & {"vmx", "svm"}:
         return True
