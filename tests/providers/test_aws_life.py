@@ -236,6 +236,17 @@ async def test_an_instance_is_made_with_all_that_the_file_says_of_it(account: Ac
     assert SECRET not in str(sent)
 
 
+@pytest.mark.parametrize("flavor", ["small", "any"])
+async def test_launches_start_from_the_template_of_the_site(account: Account, flavor: str) -> None:
+    backend = account.server.ec2.backend
+    backend.create_launch_template("site", "", {"KeyName": "ops", "UserData": None}, {})
+    provider = account.open(template="site")
+    await provider.create(launches(2, flavor, user_data="say a\n"))
+    await running(provider, BLUE, 2)
+    assert {one.key_name for one in account.server.ec2.living()} == {"ops"}
+    assert account.word_of("n1") == "a"
+
+
 async def test_options_that_ec2_does_not_know_are_rejected_with_their_name(
     account: Account,
 ) -> None:

@@ -61,7 +61,7 @@ class Machines:
 
     def running(self) -> dict[str, str]:
         found = self.account.server.ec2.living()
-        return {one.id: one.private_ip for one in found if one.state == "running"}
+        return {one.id: one.private_ip or "" for one in found if one.state == "running"}
 
     def node_at(self, address: str) -> str | None:
         for one in self.account.server.ec2.living():

@@ -1,7 +1,7 @@
 """A world of AWS for tests and benchmarks: a server, a cluster file's names, ways to harm it."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from springtide.providers.aws.shapes import member
 from springtide.providers.cloud import Catalog
 from springtide.spec import Flavor, Image
 from springtide.spec.clouds import Aws
-from tests.providers.servers.aws import Server
+from tests.providers.servers.aws import Server, serving
 from tests.providers.servers.aws_ec2 import REGION
 from tests.providers.world import BLUE, World
 
@@ -106,6 +106,17 @@ def account_of(server: Server, directory: Path) -> Iterator[Account]:
     server.reset()
     yield Account(server, directory)
     assert server.unknown == []
+
+
+@asynccontextmanager
+async def opened(directory: Path) -> AsyncIterator[World]:
+    """A world with a server of its own."""
+    with serving() as server, account_of(server, directory) as account:
+        try:
+            yield world_of(account)
+        finally:
+            for one in account.providers:
+                await one.close()
 
 
 def world_of(account: Account, **keys: Any) -> World:

@@ -22,6 +22,8 @@ Raw = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Checks:
+    """Each check says what it found out, or that it could not."""
+
     account: Account
     catalog: Catalog
     launcher: Launcher
@@ -195,7 +197,9 @@ class Checks:
     ) -> Iterator[Check]:
         """What others of the account use counts, this machine included; ours is in the needs."""
         running = [{"Name": "instance-state-name", "Values": ["pending", "running", "stopping"]}]
-        pages = self.account.pages("describe_instances", "Reservations", Filters=running)
+        pages = self.account.pages(
+            "describe_instances", "Reservations", Filters=running, MaxResults=1000
+        )
         others = [
             one
             for reservation in pages

@@ -21,6 +21,7 @@ from springtide.providers.aws.requests import Plan, Request
 from springtide.providers.cloud import Catalog, roster, tags
 
 TOKENS = 5
+PAGE = 1000
 NAMERS = 8
 """Instances of a fleet that are named at a time."""
 
@@ -101,7 +102,9 @@ class Launcher:
         return self._described([{"Name": "client-token", "Values": [token]}])
 
     def _described(self, filters: Sequence[Request]) -> list[Raw]:
-        found = self._account.pages("describe_instances", "Reservations", Filters=list(filters))
+        found = self._account.pages(
+            "describe_instances", "Reservations", Filters=list(filters), MaxResults=PAGE
+        )
         return [one for reservation in found for one in reservation["Instances"]]
 
     # Fleets
