@@ -1,6 +1,7 @@
 """Level 3: a node is a virtual machine that really boots, joins a real Slurm and goes again."""
 
 import asyncio
+import socket
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,20 +11,25 @@ from pathlib import Path
 import pytest
 
 from springtide.configure.anonymise import DONE, anonymise
-from springtide.ports import Instance, InstanceState, Launch, Provider
+from springtide.configure.cloud_node import CloudNode
+from springtide.layout import Layout
+from springtide.ports import Instance, InstanceState, Launch, Provider, Site
 from springtide.providers.cloud import Catalog
 from springtide.providers.libvirt import provider as libvirt_provider
 from springtide.spec import load
 from springtide.spec.clouds import Libvirt as LibvirtSpec
 from tests.e2e.real import until
-from tests.e2e.vm import Machines, machines, to_raw
+from tests.e2e.vm import Machines, machines, plant, to_qcow2, to_raw, write_keyed
 from tests.libvirt.daemon import NETWORK, Libvirt, connected, libvirt
 from tests.libvirt.image import node_image
+from tests.libvirt.machines import Machine, prepare
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 
 IDLE_S = 5
 BOOT_S = 150.0
+SHUT_DOWN_BY_ITSELF = 1
+"""libvirt's reason for a machine that is off, other than that somebody cut it off."""
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +66,54 @@ def test_a_machine_boots_joins_runs_a_job_and_is_destroyed_with_its_disks(vms: M
         assert connection.listAllDomains() == []
     assert list(vms.disks.iterdir()) == []
     assert "<host" not in entries(vms)
+
+
+@pytest.fixture
+def rack(vms: Machines) -> Iterator[Machine]:
+    """A machine of the site's own: it has a disk, and starts slurmd at every boot by itself."""
+    machine = Machine("rack-1", vms.running.root, node_image())
+    with connected(vms.running) as connection:
+        domain = connection.defineXML(prepare(machine, "#!/bin/sh\n"))
+        machine.disk.unlink()
+        write_keyed(machine.image.disk, raw := vms.running.root / "rack.raw", vms.key)
+        plant(raw, written(vms), "/var/lib/cloud/scripts/per-boot/join", 0o755)
+        to_qcow2(raw, machine.disk)
+        yield machine
+        if domain.isActive():
+            domain.destroy()
+        domain.undefine()
+    machine.remove()
+    raw.unlink()
+
+
+def written(vms: Machines) -> Path:
+    """What makes a node of Slurm of it, as its admin has put it there."""
+    state = Layout(vms.real.state)
+    node = CloudNode(socket.gethostname(), vms.port, state.munge_socket)
+    script = vms.running.root / "join"
+    head = "#!/bin/sh\nTIDE_NODE=rack-1\n"
+    script.write_text(head + node.user_data(Site(str(vms.running.control))))
+    return script
+
+
+@pytest.mark.accepts("B3", "B21")
+def test_a_machine_that_exists_is_switched_on_for_a_job_and_shut_down_after_it(
+    vms: Machines, rack: Machine
+) -> None:
+    """In order: it is asked to shut down, and does."""
+    with connected(vms.running) as connection:
+        domain = connection.lookupByName("rack-1")
+        assert not domain.isActive()
+        job = vms.real.sbatch("hostname", "-p", "racks", "-D", "/", "-o", "/dev/console")
+        try:
+            vms.real.finished(job, BOOT_S)
+            until(lambda: "\nrack-1\r" in rack.said() or "\nrack-1\n" in rack.said())
+            assert "springtide:instance" in domain.XMLDesc()
+            vms.real.all_off("rack-1", BOOT_S)
+        finally:
+            print(rack.said())
+        until(lambda: not domain.isActive())
+        assert domain.state()[1] == SHUT_DOWN_BY_ITSELF
 
 
 async def anonymous(instance: Instance, provider: Provider) -> Instance:
@@ -132,7 +186,7 @@ async def test_an_image_of_a_node_is_anonymous_and_makes_nodes_of_their_own(vms:
 def examine(vms: Machines, image: Path) -> None:
     disk = vms.running.root / "examined.raw"
     to_raw(image, disk)
-    key = (vms.real.state / "key" / "munge.key").read_bytes()
+    key = vms.key.read_bytes()
     assert names(disk, "/etc/munge") == set()
     assert names(disk, "/etc/slurm") == set()
     assert names(disk, "/var/spool/slurmd") == set()

@@ -15,9 +15,10 @@ from tests.e2e.real import RealCluster, cluster
 from tests.libvirt.daemon import NETWORK, Libvirt
 from tests.libvirt.image import CMDLINE, Image
 
+PORT = 16867
 SPEC = """
 cluster: vm
-batch: {{kind: slurm, port: 16867, node_port: 16868}}
+batch: {{kind: slurm, port: {port}, node_port: 16868}}
 provider:
   kind: libvirt
   uri: {uri}
@@ -33,7 +34,15 @@ provider:
     features: "<tcg><tb-cache unit='MiB'>32</tb-cache></tcg>"
 images: {{node: {{path: {image}}}, golden: {{path: {golden}}}}}
 flavors: {{small: {{cpus: 1, memory: 160M}}}}
-groups: {{vms: {{nodes: "vm-[1-3]", image: node, flavors: [small]}}}}
+groups:
+  vms: {{nodes: "vm-[1-3]", image: node, flavors: [small]}}
+  racks:
+    nodes: "rack-1"
+    flavors: [small]
+    provider: {{kind: libvirt, uri: {uri}, network: {network}, nodes: power, {reached}}}
+partitions:
+  main: {{groups: [vms], default: true}}
+  racks: {{groups: [racks]}}
 timing: {{idle: {idle_s}s, start: 3m, stop: 1m}}
 """
 
@@ -45,6 +54,14 @@ class Machines:
     real: RealCluster
     running: Libvirt
     disks: Path
+
+    @property
+    def key(self) -> Path:
+        return self.real.state / "key" / "munge.key"
+
+    @property
+    def port(self) -> int:
+        return PORT
 
     def console(self, id: str) -> str:
         path = self.disks / f"{id}.console"
@@ -58,6 +75,7 @@ def machines(running: Libvirt, image: Image, idle_s: int) -> Iterator[Machines]:
     keyed = running.root / "keyed.raw"
     golden = disks / "springtide-vm-golden-1.qcow2"
     text = SPEC.format(
+        port=PORT,
         uri=running.uri,
         network=NETWORK,
         disks=disks,
@@ -65,14 +83,16 @@ def machines(running: Libvirt, image: Image, idle_s: int) -> Iterator[Machines]:
         initrd=image.initrd,
         cmdline=CMDLINE,
         control=running.control,
+        reached=f"control_address: {running.control}",
         image=keyed,
         golden=golden,
         idle_s=idle_s,
     )
     try:
         with cluster(text) as real:
-            write_keyed(image.disk, keyed, real.state / "key" / "munge.key")
-            yield Machines(real, running, disks)
+            one = Machines(real, running, disks)
+            write_keyed(image.disk, keyed, one.key)
+            yield one
     finally:
         shutil.rmtree(disks)
         keyed.unlink(missing_ok=True)
@@ -81,12 +101,17 @@ def machines(running: Libvirt, image: Image, idle_s: int) -> Iterator[Machines]:
 def write_keyed(image: Path, keyed: Path, key: Path) -> None:
     """The image with the key in its place, as munged wants it."""
     to_raw(image, keyed)
-    place, owner = "/etc/munge/munge.key", key.stat()
-    wishes = [f"write {key} {place}", f"sif {place} mode 0100400"]
+    plant(keyed, key, "/etc/munge/munge.key", 0o400)
+
+
+def plant(disk: Path, file: Path, place: str, mode: int) -> None:
+    """Put a file into a disk, with its owner."""
+    owner = file.stat()
+    wishes = [f"write {file} {place}", f"sif {place} mode 0100{mode:o}"]
     wishes += [f"sif {place} uid {owner.st_uid}", f"sif {place} gid {owner.st_gid}"]
     script = "".join(f"{wish}\n" for wish in wishes)
     done = subprocess.run(
-        ["/usr/sbin/debugfs", "-w", "-f", "-", str(keyed)],
+        ["/usr/sbin/debugfs", "-w", "-f", "-", str(disk)],
         input=script,
         text=True,
         capture_output=True,
@@ -97,4 +122,9 @@ def write_keyed(image: Path, keyed: Path, key: Path) -> None:
 
 def to_raw(image: Path, raw: Path) -> None:
     command = ["qemu-img", "convert", "-U", "-O", "raw", str(image), str(raw)]
+    subprocess.run(command, check=True)
+
+
+def to_qcow2(raw: Path, disk: Path) -> None:
+    command = ["qemu-img", "convert", "-f", "raw", "-O", "qcow2", str(raw), str(disk)]
     subprocess.run(command, check=True)

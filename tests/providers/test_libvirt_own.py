@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -176,6 +177,44 @@ async def test_what_a_dead_daemon_left_goes_with_the_site(here: Place, world: Wo
     (here.disks / f"{GREEN}.n7.3.qcow2").write_bytes(b"another's")
     await provider.remove(BLUE)
     assert files(here) == {f"{GREEN}.n7.3.qcow2"}
+
+
+async def test_a_console_that_was_put_aside_goes_with_the_machine(
+    here: Place, world: World
+) -> None:
+    provider = here.open()
+    (made,) = instances(await provider.create([launch(world, BLUE, "n0")]))
+    (here.disks / f"{made.id}.console.0").write_text("long ago")
+    await delete_until_gone(provider, BLUE)
+    assert files(here) == set()
+
+
+async def test_the_directory_of_disks_is_made_and_need_not_be_there(
+    here: Place, world: World
+) -> None:
+    wanted = here.disks / "deep" / "disks"
+    provider = here.open(disks=wanted)
+    await provider.remove(BLUE)
+    assert not wanted.exists()
+    wanted.parent.mkdir()
+    await provider.prepare(BLUE)
+    assert len(instances(await provider.create([launch(world, BLUE, "n0")]))) == 1
+    await delete_until_gone(provider, BLUE)
+    assert list(wanted.iterdir()) == []
+
+
+async def test_an_image_that_machines_stand_on_is_not_forgotten(here: Place, world: World) -> None:
+    provider = here.open()
+    await provider.create([launch(world, BLUE, "n0")])
+    (instance,) = await all_running(provider, BLUE, 1)
+    image = await provider.snapshot(instance, "golden")
+    here.images["golden"] = Image(path=image.id)
+    await provider.create([replace(launch(world, GREEN, "n0"), image="golden")])
+    with pytest.raises(Rejected, match=f"{GREEN}.n0.1"):
+        await provider.forget(image)
+    await delete_until_gone(provider, GREEN)
+    await provider.forget(image)
+    assert await provider.images(BLUE) == []
 
 
 async def test_a_machine_of_the_same_name_that_is_not_ours_is_left_alone(

@@ -37,6 +37,7 @@ CONSOLE_BYTES = 16 << 10
 AT_ONCE = 8
 """So many machines are deleted at the same time."""
 ENDINGS = ("qcow2", "iso", "console")
+ENDING = r"(?:qcow2|iso|console(?:\.\d+)?)"
 UNDEFINE = (
     libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
     | libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
@@ -55,19 +56,17 @@ class Created(Host):
         self.disks = Disks(wanted.disks)
 
     def prepare(self, cluster: str) -> Site:
-        self.disks.pool(self.connection.get())
+        self.disks.pool(self.connection.get(), build=True)
         return self.site()
 
     def remove(self, cluster: str) -> None:
         """Also what was left by launches that broke off; images stay."""
         connection = self.connection.get()
-        ours = re.compile(rf"{re.escape(cluster)}\.(.+)\.\d+\.({'|'.join(ENDINGS)})(\.\d+)?")
-        matches = [
-            found for name in self.disks.names(connection) if (found := ours.fullmatch(name))
-        ]
-        for match in matches:
+        ours = re.compile(rf"{re.escape(cluster)}\.(.+)\.\d+\.{ENDING}")
+        left = [match for match in map(ours.fullmatch, self.disks.names(connection)) if match]
+        for match in left:
             self.disks.delete(connection, match[0])
-        for node in {match[1] for match in matches}:
+        for node in {match[1] for match in left}:
             self.network.release(connection, mac_of(cluster, node))
         for directory in {self.wanted.disks, *self._image_directories()}:
             Disks(directory).forget_pool(connection)
@@ -82,8 +81,9 @@ class Created(Host):
 
     def delete(self, instances: Sequence[Instance]) -> Mapping[str, CloudError]:
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="libvirt-delete") as pool:
-            answers = pool.map(self._refused, instances)
-        return {id: error for id, error in answers if error is not None}
+            answers = dict(pool.map(self._refused, instances))
+        self._sweep({id for id, error in answers.items() if error is None})
+        return {id: error for id, error in answers.items() if error is not None}
 
     def reboot(self, instance: Instance, launch: Launch) -> Instance:
         with self.alone(launch.node) as connection:
@@ -113,6 +113,11 @@ class Created(Host):
         return images.listed(self.connection.get(), self.disks, cluster)
 
     def forget(self, image: CloudImage) -> None:
+        if users := [mark.id for mark, *_ in self.all_marked() if mark.disk == image.id]:
+            raise Rejected(
+                f"image {image.name} is what {len(users)} machines have below their disks, such "
+                f"as {users[0]}: delete or rebuild them first"
+            )
         images.forgotten(self.connection.get(), self.disks, image)
 
     def check(self, cluster: str, needs: Sequence[Need]) -> Sequence[Check]:
@@ -146,6 +151,14 @@ class Created(Host):
         key = host_key.fresh(mark.node)
         told = replace(launch, user_data=key.script() + launch.user_data)
         return replace(mark, host_key=key.public), told
+
+    def _sweep(self, gone: set[str]) -> None:
+        """Consoles that grew long were put aside, under names that libvirt has not told."""
+        connection = self.connection.get()
+        ours = re.compile(rf"(.+)\.{ENDING}")
+        for name in self.disks.names(connection):
+            if (match := ours.fullmatch(name)) and match[1] in gone:
+                self.disks.delete(connection, name)
 
     def _clear_away(self, connection: Any, mark: Mark) -> None:
         """Unless it runs after all; what cannot be cleared now is when the node is made again."""

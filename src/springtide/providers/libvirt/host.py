@@ -57,13 +57,16 @@ class Host:
 
     def marked(self, cluster: str) -> Iterator[tuple[Mark, int, int]]:
         """The marks of a cluster, with state and reason as libvirt tells them."""
+        return (one for one in self.all_marked() if one[0].cluster == cluster)
+
+    def all_marked(self) -> Iterator[tuple[Mark, int, int]]:
         connection = self.connection.get()
         with told("the list of machines"):
             flags = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
             stats = connection.getAllDomainStats(libvirt.VIR_DOMAIN_STATS_STATE, flags)
             for domain, said in stats:
                 mark = mark_of(domain)
-                if mark is not None and mark.cluster == cluster:
+                if mark is not None:
                     yield mark, said.get("state.state", 0), said.get("state.reason", 0)
 
     def instance(self, mark: Mark, state: InstanceState, address: str | None) -> Instance:

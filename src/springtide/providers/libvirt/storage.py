@@ -82,18 +82,22 @@ class Disks:
                     raise
 
     def names(self, connection: Any) -> list[str]:
-        """As they are now: what others made there is seen too."""
-        pool = self.pool(connection)
+        """As they are now: what others made there is seen too. No directory has no files."""
+        try:
+            pool = self.pool(connection)
+        except Rejected:
+            return []
         with told(f"pool {pool.name()}"):
             with suppress(libvirt.libvirtError):  # not while something is being written
                 pool.refresh(0)
             return list(pool.listVolumes())
 
-    def pool(self, connection: Any) -> Any:
+    def pool(self, connection: Any, build: bool = False) -> Any:
+        """Its directory is made if that is wanted; without one there is no pool."""
         with told(f"directory {self.directory}"):
             found = self._known(connection)
             if found is None:
-                return self._made(connection)
+                return self._made(connection, build)
             if not found.isActive():
                 found.create(0)
             return found
@@ -117,10 +121,11 @@ class Disks:
                 return None
             raise
 
-    def _made(self, connection: Any) -> Any:
+    def _made(self, connection: Any, build: bool) -> Any:
         """Two may do so at once: the second finds the first's."""
         try:
-            return connection.storagePoolCreateXML(render_pool(self._own, self.directory), 0)
+            flags = libvirt.VIR_STORAGE_POOL_CREATE_WITH_BUILD if build else 0
+            return connection.storagePoolCreateXML(render_pool(self._own, self.directory), flags)
         except libvirt.libvirtError:
             if (found := self._known(connection)) is None:
                 raise
