@@ -14,6 +14,7 @@ class Aws(Remote):
     """Zones are availability zones; a market is `spot` or `on-demand`. A flavor's type is an
     instance type, or several with `|` in between, of which any will do."""
     region: Word
+    """Such as `eu-west-1`."""
     profile: Word | None = None
     """Of ~/.aws/config; left out, the default one."""
     credentials: AbsolutePath | None = None
