@@ -1,4 +1,4 @@
-"""SDKs of clouds are large: none is imported before its cloud is used, nor by those that need none."""
+"""SDKs of clouds are large: none is imported before its cloud is used."""
 
 import subprocess
 import sys

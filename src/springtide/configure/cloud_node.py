@@ -22,8 +22,8 @@ control={control} address={address} port={port} socket={socket} key={key}
 
 hostname "$TIDE_NODE"
 # Names that no service may know: the control host's, which may have moved, and the node's own.
-sed -i "/ $control\\$/d" /etc/hosts
-echo "$address $control" >>/etc/hosts
+names=$(grep -v " $control\\$" /etc/hosts) || names=
+printf '%s\\n' "$names" "$address $control" >/etc/hosts
 grep -q " $TIDE_NODE\\$" /etc/hosts || echo "127.0.1.1 $TIDE_NODE" >>/etc/hosts
 
 [ -s "$key" ] || {{ echo "no munge key in $key: the image must hold the cluster's"; exit 1; }}
