@@ -174,8 +174,8 @@ async def test_an_image_of_a_node_is_anonymous_and_makes_nodes_of_their_own(vms:
                 await asyncio.sleep(0.1)
         assert "host new-7, instance other.new-7.1.1, key 0" in said
         assert "0 traces of another" in said
-        await provider.forget(image)
         await provider.remove("other")
+        await provider.forget(image)
     finally:
         await provider.close()
         vms.real.start_daemon()
