@@ -262,7 +262,7 @@ Id = Annotated[
     str,
     BeforeValidator(
         matching(
-            r"[A-Za-z0-9_][^\s\x00-\x1f\x7f\"'#$`\\]{0,511}",
+            r"[A-Za-z0-9_/][^\s\x00-\x1f\x7f\"'#$`\\]{0,511}",
             "a cloud's id or name, without spaces and quotes",
         )
     ),

@@ -25,6 +25,7 @@ class Google(Remote):
     """A flavor's type is a machine type; an image's id is `projects/P/global/images/NAME`, or
     `…/images/family/NAME` for the newest of a family. A market is `spot` or left out."""
     project: Word
+    """The id of the project that nodes are in."""
     zone: Word
     """Of groups that name none."""
     subnetwork: Subnetwork
@@ -39,3 +40,4 @@ class Google(Remote):
     disk: Size | None = None
     """Of the root disk; left out, the image's."""
     disk_type: Word = "pd-balanced"
+    """Of the root disk."""

@@ -28,7 +28,9 @@ class Libvirt(Remote):
     kernel: AbsolutePath | None = None
     """Boot this kernel directly; left out, the disk's own boot loader runs."""
     initrd: AbsolutePath | None = None
+    """The initial RAM disk of that kernel."""
     cmdline: Parameter | None = None
+    """What that kernel is told."""
     host_keys: Switch = False
     """Whether nodes get their ssh host key from us, in their seed: then it is known before they
     boot. Whoever can read the disks of that host can read it."""

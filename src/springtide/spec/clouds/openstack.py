@@ -28,6 +28,7 @@ class OpenStack(Remote):
     volume: Size | None = None
     """Boot from a volume of this size, made from the image; left out, from the flavor's disk."""
     volume_type: Word | None = None
+    """Of such volumes; left out, the cloud's default."""
     server_group: (
         Literal["affinity", "anti-affinity", "soft-affinity", "soft-anti-affinity"] | None
     ) = None
