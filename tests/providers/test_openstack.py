@@ -5,12 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.openstack.cloud import Cloud
-from tests.openstack.plugin import MARKS, openstack_cloud
+from tests.openstack.plugin import MARKS
 from tests.providers.conformance import Conformance
 from tests.providers.openstack_world import world_of
 from tests.providers.world import World
-
-__all__ = ["openstack_cloud"]
 
 pytestmark = MARKS
 

@@ -32,11 +32,9 @@ from springtide.providers.openstack.driver import OpenStackDriver
 from springtide.service import Fate, fate
 from springtide.spec import Image
 from tests.openstack.cloud import Cloud
-from tests.openstack.plugin import MARKS, openstack_cloud
+from tests.openstack.plugin import MARKS
 from tests.providers.openstack_world import catalog, driver, server_of, spec
 from tests.providers.world import BLUE, instances, running, until
-
-__all__ = ["openstack_cloud"]
 
 pytestmark = MARKS
 

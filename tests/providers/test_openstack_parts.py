@@ -304,6 +304,8 @@ def test_states_are_told() -> None:
     assert {state_of(server(status=status)) for status in STATES} == {*InstanceState}
     going = {"OS-EXT-STS:task_state": "deleting"}
     assert state_of(server(**going)) is InstanceState.DELETING
+    starting = {"OS-EXT-STS:task_state": "rebooting_hard"}
+    assert state_of(server(status="ERROR", **starting)) is InstanceState.PENDING
     assert state_of(server(status="SOMETHING NEW")) is InstanceState.PENDING
 
 

@@ -33,7 +33,9 @@ STATES = {
 }
 """What Nova may say of a server; what else it says counts as on its way."""
 
-_GOING = frozenset({"deleting", "soft-deleting"})
+_GOING = ("deleting", "soft-deleting")
+_STARTING = ("reboot", "rebuild", "powering-on")
+"""What tasks begin with that end in a server that runs."""
 _ARCHES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 
 
@@ -69,9 +71,12 @@ def image_name(id: str | None, hint: str | None, catalog: Catalog, refs: Refs) -
 
 
 def state_of(server: Json) -> InstanceState:
-    """Nova shows only by its task that a server is going."""
-    if server.get("OS-EXT-STS:task_state") in _GOING:
+    """Nova shows only by its task that a server is going, or that a dead one is started again."""
+    task = server.get("OS-EXT-STS:task_state") or ""
+    if task.startswith(_GOING):
         return InstanceState.DELETING
+    if task.startswith(_STARTING):
+        return InstanceState.PENDING
     return STATES.get(server.get("status", ""), InstanceState.PENDING)
 
 
