@@ -25,6 +25,7 @@ async def account(server: Server, tmp_path: Path) -> AsyncIterator[Account]:
             await one.close()
 
 
+@pytest.mark.accepts("C30", "N23")
 class TestAws(Conformance):
     @pytest.fixture
     async def world(self, account: Account) -> World:

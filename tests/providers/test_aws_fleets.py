@@ -26,6 +26,7 @@ async def account(server: Server, tmp_path: Path) -> AsyncIterator[Account]:
             await one.close()
 
 
+@pytest.mark.accepts("C30")
 class TestAwsFleets(Conformance):
     """Calls are not counted: each node costs one for its name."""
 

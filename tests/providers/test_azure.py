@@ -19,7 +19,7 @@ def server() -> Iterator[AzureServer]:
     assert server.unknown == []
 
 
-@pytest.mark.accepts("N23", "C2")
+@pytest.mark.accepts("C30", "N23", "C2")
 class TestAzure(Conformance):
     @pytest.fixture
     async def world(self, server: AzureServer, tmp_path: Path) -> AsyncIterator[World]:

@@ -95,7 +95,7 @@ def world(machines: Machines) -> World:
     )
 
 
-@pytest.mark.accepts("C30", "B3")
+@pytest.mark.accepts("C30", "N23", "B3")
 class TestCommand(Conformance):
     """Level 2: machines that exist, switched by any command."""
 

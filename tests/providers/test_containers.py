@@ -31,6 +31,7 @@ from tests.providers.world import BLUE, World, instances, running
 pytestmark = pytest.mark.real
 
 
+@pytest.mark.accepts("C30")
 class TestContainers(Conformance):
     @pytest.fixture
     def world(self, machine: Machine) -> World:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf
 
 import pytest
@@ -16,10 +17,12 @@ from springtide.ports import (
     Provider,
     QuotaExceeded,
     Rejected,
+    Throttled,
     Transient,
 )
 from springtide.providers.fake import FakeCloud, FakeProvider, Faults
 from tests.providers.conformance import Conformance
+from tests.providers.conformance_refusals import CLASSES
 from tests.providers.world import BLUE, World
 
 pytestmark = pytest.mark.looptime
@@ -27,12 +30,39 @@ pytestmark = pytest.mark.looptime
 CLUSTER = "blue"
 
 
+@dataclass
+class OnceBroken(FakeCloud):
+    """Does wrong what it is told to, once, and is well again."""
+
+    refusal: type[CloudError] | None = None
+    throttling: bool = False
+    losing: bool = False
+
+    def admit(self, kind: str) -> None:
+        super().admit(kind)
+        throttling, self.throttling = self.throttling, False
+        if throttling:
+            raise Throttled(f"{kind} was throttled, as it was told to be")
+
+    def launch(self, launch: Launch) -> Instance:
+        refusal, self.refusal = self.refusal, None
+        if refusal is not None:
+            raise refusal(f"{launch.node} was refused, as it was told to be")
+        return super().launch(launch)
+
+    def reply(self, kind: str) -> None:
+        super().reply(kind)
+        losing, self.losing = self.losing, False
+        if losing:
+            raise Transient(f"the reply to {kind} was lost, as it was told to be")
+
+
 class TestConformance(Conformance):
     @pytest.fixture(params=[0, 0.005], ids=["at once", "slow"])
     def world(self, request: pytest.FixtureRequest) -> World:
         latency_s: float = request.param
         faults = Faults(before_s=latency_s, after_s=latency_s, boot_s=0.2, delete_s=0.2)
-        cloud = FakeCloud(faults)
+        cloud = OnceBroken(faults)
 
         def spoil(launch: Launch) -> Launch:
             cloud.faults.refused_nodes[launch.node] = Rejected(f"no image {launch.image}")
@@ -49,6 +79,13 @@ class TestConformance(Conformance):
             said=said,
             kill=lambda one: cloud.die(one.id, InstanceState.STOPPED),
             snapshots=True,
+            refuse=lambda kind: setattr(cloud, "refusal", kind),
+            refusals=CLASSES,
+            lose_reply=lambda: setattr(cloud, "losing", True),
+            calls=cloud.calls.total,
+            many=1000,
+            batch=1000,
+            throttle=lambda: setattr(cloud, "throttling", True),
         )
 
 

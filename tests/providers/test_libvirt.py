@@ -27,6 +27,7 @@ def here(running: Running) -> Iterator[Place]:
     clean(one)
 
 
+@pytest.mark.accepts("C30")
 class TestLibvirt(Conformance):
     @pytest.fixture
     def world(self, here: Place) -> Iterator[World]:

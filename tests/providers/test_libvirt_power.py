@@ -71,7 +71,7 @@ def world(here: Place) -> World:
     return powered(here)
 
 
-@pytest.mark.accepts("B3")
+@pytest.mark.accepts("C30", "B3")
 class TestPower(Conformance):
     async def test_clusters_with_the_same_node_names_do_not_touch_each_other(
         self, world: World

@@ -59,6 +59,7 @@ async def place(server: OciServer, tmp_path: Path) -> AsyncIterator[Place]:
         yield place
 
 
+@pytest.mark.accepts("C30")
 class TestOci(Conformance):
     @pytest.fixture
     async def world(self, place: Place) -> World:

@@ -13,6 +13,7 @@ from tests.providers.world import World
 pytestmark = MARKS
 
 
+@pytest.mark.accepts("C30")
 class TestOpenStack(Conformance):
     @pytest.fixture
     def world(self, openstack_cloud: Cloud) -> Iterator[World]:
