@@ -191,6 +191,7 @@ def examine(vms: Machines, image: Path) -> None:
     assert names(disk, "/etc/slurm") == set()
     assert names(disk, "/var/spool/slurmd") == set()
     assert names(disk, "/var/log/munge") == set()
+    assert names(disk, "/var/lib/cloud/scripts/per-boot") == set()
     assert "vm-2" not in text(disk, "/etc/hosts")
     assert holds(vms.running.root / "keyed.raw", key[:64])
     assert not holds(disk, key[:64]), "the munge key is in a free block of the image"
