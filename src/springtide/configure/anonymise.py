@@ -36,8 +36,8 @@ rm -f /etc/hostname /etc/ssh/ssh_host_*_key /etc/ssh/ssh_host_*_key.pub
 [ ! -e /etc/machine-id ] || : >/etc/machine-id
 rm -f /var/lib/dbus/machine-id /var/lib/systemd/random-seed
 rm -rf /var/lib/dhcp/* /var/lib/NetworkManager/* /run/systemd/netif/leases
-rm -rf /var/lib/cloud/instance /var/lib/cloud/instances /var/lib/cloud/data /var/lib/cloud/sem \\
-    /var/lib/cloud/scripts/per-boot/springtide
+rm -rf /var/lib/cloud/instance /var/lib/cloud/instances /var/lib/cloud/data /var/lib/cloud/sem
+rm -f /var/lib/cloud/scripts/per-boot/springtide
 rm -rf /tmp/* /var/tmp/*
 rm -f /root/.*_history /home/*/.*_history
 find /var/log -type f -exec rm -f {{}} +

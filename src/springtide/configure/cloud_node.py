@@ -20,6 +20,19 @@ BOOT = """\
 set -eu
 control={control} address={address} port={port} socket={socket} key={key}
 
+# Once in a boot: cloud-init runs this by itself at the first boot of an instance alone, but renews
+# it at every boot, and runs what lies beside it then.
+[ ! -e /run/springtide.booted ] || exit 0
+: >/run/springtide.booted
+case $0 in
+/var/lib/cloud/*)
+    again=/var/lib/cloud/scripts/per-boot
+    mkdir -p "$again"
+    printf '#!/bin/sh\\nexec %s\\n' "$0" >"$again/springtide"
+    chmod 755 "$again/springtide"
+    ;;
+esac
+
 hostname "$TIDE_NODE"
 # Names that no service may know: the control host's, which may have moved, and the node's own.
 names=$(grep -v " $control\\$" /etc/hosts) || names=
