@@ -7,7 +7,7 @@ COMPILE := $(UV) pip compile --quiet --generate-hashes --universal --python-vers
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test week lint format bench acceptance venv packages lock docs clean
+.PHONY: help demo test conformance week lint format bench acceptance venv packages lock docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,7 +16,12 @@ demo: venv ## a real Slurm cluster grows from nothing, runs jobs, and shrinks to
 	$(BIN)/tide demo
 
 test: lint ## lint, then every test
+	@scripts/install-packages tests
 	$(BIN)/pytest -n 2 --dist loadfile
+
+conformance: venv ## the tests that all providers share; the table of docs/conformance.md
+	$(BIN)/python -m pytest -n 2 --dist loadfile -p tests.providers.table \
+		--conformance-table docs/conformance.md tests/providers
 
 week: venv ## random weeks in virtual time: SEEDS=1000 of them, or SEED=17 again with all that happened
 	$(BIN)/python -m tests.sim.week $(if $(SEED),--seed $(SEED) --trace,--seeds $(or $(SEEDS),100))
