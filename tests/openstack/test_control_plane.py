@@ -13,7 +13,7 @@ from tests.openstack.plugin import MARKS, openstack_cloud
 
 __all__ = ["openstack_cloud"]
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.bed]
 
 
 @pytest.fixture
