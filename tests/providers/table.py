@@ -92,7 +92,7 @@ def _terraform() -> str:
 
 
 def _openstack() -> str:
-    names = ("nova", "neutron", "keystone", "glance", "cinder", "openstack-placement")
+    names = ("nova", "neutron", "keystone", "glance", "openstack-placement")
     servers = ", ".join(f"{name.removeprefix('openstack-')} {locked(name)}" for name in names)
     return (
         f"real: {servers} with MariaDB and RabbitMQ, only the hypervisor is Nova's FakeDriver; "
