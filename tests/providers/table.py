@@ -34,8 +34,8 @@ edits it by hand. A run of one file updates the column of its provider:
         tests/providers/test_aws.py
 
 `not offered` means that the provider has no such thing, for the reason in the note. Where a
-provider can neither rebuild in place nor make images of instances, `passed` means that it says so
-and changes nothing.
+provider cannot rebuild in place, make images of instances or tell its flavors, `passed` means that
+it says so and changes nothing.
 """
 
 
@@ -96,7 +96,8 @@ def _openstack() -> str:
     servers = ", ".join(f"{name.removeprefix('openstack-')} {locked(name)}" for name in names)
     return (
         f"real: {servers} with MariaDB and RabbitMQ, only the hypervisor is Nova's FakeDriver; "
-        f"openstacksdk {version('openstacksdk')}"
+        f"openstacksdk {version('openstacksdk')}; no room and no quota are Nova's own refusals, "
+        "others and lost replies come from a proxy before it"
     )
 
 
@@ -142,8 +143,16 @@ COLUMNS: Mapping[str, Column] = {
     ),
     "TestAzure": Column("azure", _azure),
     "TestGoogle": Column("google", _google),
-    "TestLibvirt": Column("libvirt", _libvirt),
-    "TestPower": Column("libvirt power", lambda: f"{_libvirt()}; machines that exist, switched"),
+    "TestLibvirt": Column(
+        "libvirt", lambda: f"{_libvirt()}; refusals and lost replies come from a proxy before it"
+    ),
+    "TestPower": Column(
+        "libvirt power",
+        lambda: (
+            f"{_libvirt()}; machines that exist are switched. Each is one cluster's at a time, so "
+            "its test of two clusters is its own: the second is refused until the first is done"
+        ),
+    ),
     "TestTerraform": Column("terraform", _terraform),
     "TestCommand": Column("command", lambda: "real: programs of a site, whose machines are files"),
 }
