@@ -21,6 +21,7 @@ from springtide.ports import (
     CloudError,
     CloudFlavor,
     CloudImage,
+    Denied,
     Instance,
     InstanceState,
     Launch,
@@ -35,6 +36,8 @@ CONSOLE_BYTES = 16 << 10
 VISIBLE_S = 60.0
 """What was made is listed by then; until then we remember it."""
 THREADS = 16
+SLOW_THREADS = 8
+"""For what may take minutes: launches and looks must not wait behind it."""
 
 _T = TypeVar("_T")
 
@@ -52,6 +55,7 @@ class Cloud:
         self.driver = driver
         self._after = after
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="cloud")
+        self._slow = ThreadPoolExecutor(min(threads, SLOW_THREADS), thread_name_prefix="cloud-slow")
         self._unseen: dict[str, tuple[Instance, float]] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -60,7 +64,7 @@ class Cloud:
         return self.driver.in_place
 
     async def prepare(self, cluster: str) -> Site:
-        return await self._run(self.driver.prepare, cluster)
+        return await self._do(self.driver.prepare, cluster)
 
     async def remove(self, cluster: str) -> None:
         """Asks once for the instances to go; who called asks again until they are gone."""
@@ -69,11 +73,11 @@ class Cloud:
                 raise error
             if left := await self.list(cluster):
                 raise Transient(f"{len(left)} instances of {cluster} are still going")
-        await self._run(self.driver.remove, cluster)
+        await self._do(self.driver.remove, cluster)
 
     async def list(self, cluster: str) -> Sequence[Instance]:
         """With what was just made: lists of clouds lag behind."""
-        listed = await self._run(self.driver.list, cluster)
+        listed = await self._ask(self.driver.list, cluster)
         now = asyncio.get_running_loop().time()
         for id in {one.id for one in listed} & self._unseen.keys():
             del self._unseen[id]
@@ -86,7 +90,7 @@ class Cloud:
         answers: dict[str, Instance | CloudError] = {}
         async with self._alone(launches):
             for cluster, some in _by_cluster(launches).items():
-                known, missing = decide_missing(some, await self.list(cluster))
+                known, missing = decide_missing(some, await self._look(cluster))
                 answers |= known
                 made = await _together(
                     self._launch(batch) for batch in decide_batches(missing, self.driver.batch)
@@ -98,7 +102,7 @@ class Cloud:
     async def delete(self, instances: Sequence[Instance]) -> Mapping[str, CloudError]:
         if not instances:
             return {}
-        refused = await self._run(self.driver.delete, instances)
+        refused = await self._do(self.driver.delete, instances)
         for instance in instances:
             if instance.id not in refused:
                 self._unseen.pop(instance.id, None)
@@ -114,35 +118,43 @@ class Cloud:
         return await self._afresh(launches, self.driver.rebuild)
 
     async def snapshot(self, instance: Instance, name: str) -> CloudImage:
-        return await self._run(self.driver.snapshot, instance, name)
+        return await self._do(self.driver.snapshot, instance, name, pool=self._slow)
 
     async def images(self, cluster: str) -> Sequence[CloudImage]:
-        return await self._run(self.driver.images, cluster)
+        return await self._ask(self.driver.images, cluster)
 
     async def forget(self, image: CloudImage) -> None:
-        await self._run(self.driver.forget, image)
+        await self._do(self.driver.forget, image)
 
     async def flavors(self) -> Mapping[str, CloudFlavor]:
-        return await self._run(self.driver.flavors)
+        return await self._ask(self.driver.flavors)
 
     async def check(self, cluster: str, needs: Sequence[Need]) -> Sequence[Check]:
         try:
-            return await self._run(self.driver.check, cluster, needs)
+            return await self._ask(self.driver.check, cluster, needs)
         except CloudError as error:
             return [Check("cloud", False, str(error))]
 
     async def console(self, instances: Sequence[Instance]) -> Mapping[str, str]:
-        """Of those that exist."""
+        """Of those that exist, as far as the cloud tells."""
         found: set[str] = set()
         for cluster in {instance.cluster for instance in instances}:
             found |= {one.id for one in await self.list(cluster)}
         there = [instance for instance in instances if instance.id in found]
-        said = await asyncio.gather(*(self._run(self.driver.console, one) for one in there))
-        return {one.id: _end(text) for one, text in zip(there, said, strict=True)}
+        said = await asyncio.gather(*(self._console(one) for one in there))
+        told = zip(there, said, strict=True)
+        return {one.id: _end(text) for one, text in told if text is not None}
+
+    async def _console(self, instance: Instance) -> str | None:
+        try:
+            return await self._ask(self.driver.console, instance)
+        except CloudError:
+            return None
 
     async def close(self) -> None:
-        """What is running in threads ends first; it takes no longer than the SDK's time limits."""
+        """What is running in threads ends first: a reboot under way takes its time."""
         await asyncio.to_thread(self._pool.shutdown)
+        await asyncio.to_thread(self._slow.shutdown)
         await asyncio.to_thread(self.driver.close)
 
     async def _afresh(
@@ -151,7 +163,7 @@ class Cloud:
         answers: dict[str, Instance | CloudError] = {}
         async with self._alone(launches):
             for cluster, some in _by_cluster(launches).items():
-                found = decide_present(some, await self.list(cluster))
+                found = decide_present(some, await self._look(cluster))
                 answers |= {n: one for n, one in found.items() if isinstance(one, CloudError)}
                 there = [launch for launch in some if launch.node not in answers]
                 done = await _together(
@@ -167,13 +179,13 @@ class Cloud:
         launch: Launch,
     ) -> Instance | CloudError:
         try:
-            return await self._run(do, instance, launch)
+            return await self._do(do, instance, launch, pool=self._slow)
         except CloudError as error:
             return error
 
     async def _launch(self, batch: Sequence[Launch]) -> dict[str, Instance | CloudError]:
         try:
-            made: Answers = await self._run(self.driver.launch, batch)
+            made: Answers = await self._do(self.driver.launch, batch)
         except CloudError as error:
             return {launch.node: error for launch in batch}
         until = asyncio.get_running_loop().time() + VISIBLE_S
@@ -195,14 +207,35 @@ class Cloud:
                 await stack.enter_async_context(self._locks[node])
             yield
 
-    async def _run(self, do: Callable[..., _T], *arguments: object) -> _T:
-        """In a thread. One who is cancelled meanwhile waits: its effect is then to be seen."""
-        done = asyncio.get_running_loop().run_in_executor(self._pool, do, *arguments)
+    async def _look(self, cluster: str) -> Sequence[Instance]:
+        """Before a launch. A look that fails says nothing about what is to be launched."""
         try:
-            return await _to_its_end(done)
+            return await self.list(cluster)
+        except (Denied, Transient):
+            raise
+        except CloudError as error:
+            raise Transient(f"what is there cannot be listed: {error}") from error
+
+    async def _ask(self, do: Callable[..., _T], *arguments: object) -> _T:
+        """In a thread. It changes nothing, so one who is cancelled need not wait for it."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, do, *arguments)
         finally:
-            if self._after:
-                await self._after()
+            await self._tell()
+
+    async def _do(
+        self, do: Callable[..., _T], *arguments: object, pool: ThreadPoolExecutor | None = None
+    ) -> _T:
+        """In a thread. One who is cancelled meanwhile waits: its effect is then to be seen."""
+        loop = asyncio.get_running_loop()
+        try:
+            return await _to_its_end(loop.run_in_executor(pool or self._pool, do, *arguments))
+        finally:
+            await self._tell()
+
+    async def _tell(self) -> None:
+        if self._after:
+            await self._after()
 
 
 async def _to_its_end(done: Awaitable[_T]) -> _T:

@@ -62,9 +62,9 @@ def read(tags: Mapping[str, str]) -> list[Member]:
 
 
 def _parts(generation: int, nodes: Sequence[str], longest: int) -> list[str]:
-    """Host lists short enough for a value, in order."""
+    """Host lists short enough for a value, that expand to this very order."""
     part = f"{generation}:{fold(nodes)}"
-    if len(part) <= longest or len(nodes) == 1:
+    if len(nodes) == 1 or (len(part) <= longest and expand(fold(nodes)) == list(nodes)):
         return [part]
     half = len(nodes) // 2
     return _parts(generation, nodes[:half], longest) + _parts(generation, nodes[half:], longest)
