@@ -5,10 +5,22 @@ from pathlib import Path
 
 import pytest
 from botocore.exceptions import (
+    BotoCoreError,
     ClientError,
+    ConnectionClosedError,
+    ConnectTimeoutError,
+    CredentialRetrievalError,
+    EndpointConnectionError,
+    IncompleteReadError,
+    InvalidRegionError,
+    MetadataRetrievalError,
     NoCredentialsError,
+    NoRegionError,
     ParamValidationError,
+    ProxyConnectionError,
     ReadTimeoutError,
+    SSLError,
+    UnknownServiceError,
 )
 from botocore.parsers import ResponseParserError
 
@@ -35,6 +47,8 @@ CASES = [
     ("InsufficientFreeAddressesInSubnet", 400, NoCapacity),
     ("Unsupported", 400, NoCapacity),
     ("SpotMaxPriceTooLow", 400, NoCapacity),
+    ("ReservationCapacityExceeded", 400, NoCapacity),
+    ("InsufficientCapacityOnOutpost", 400, NoCapacity),
     ("VcpuLimitExceeded", 400, QuotaExceeded),
     ("InstanceLimitExceeded", 400, QuotaExceeded),
     ("VolumeLimitExceeded", 400, QuotaExceeded),
@@ -45,6 +59,7 @@ CASES = [
     ("InternalError", 500, Transient),
     ("SomethingNew", 503, Transient),
     ("IncorrectInstanceState", 400, Transient),
+    ("ConcurrentTagAccess", 400, Transient),
     ("InvalidInstanceID.NotFound", 400, Missing),
     ("InvalidParameterValue", 400, Rejected),
     ("SomethingNew", 400, Rejected),
@@ -64,12 +79,28 @@ def test_codes_of_aws_become_classes_of_ours(
     assert str(error) == f"run instances: why ({code})"
 
 
+URL = "http://127.0.0.1"
+
+
 @pytest.mark.parametrize(
     ("raised", "kind"),
     [
         (NoCredentialsError(), Denied),
+        (CredentialRetrievalError(provider="role", error_msg="No credentials found in it"), Denied),
+        (CredentialRetrievalError(provider="iam-role", error_msg="no answer"), Transient),
         (ParamValidationError(report="Unknown parameter"), Rejected),
-        (ReadTimeoutError(endpoint_url="http://127.0.0.1"), Transient),
+        (InvalidRegionError(region_name="?"), Rejected),
+        (NoRegionError(), Rejected),
+        (UnknownServiceError(service_name="ec3", known_service_names="ec2"), Rejected),
+        (ReadTimeoutError(endpoint_url=URL), Transient),
+        (ConnectTimeoutError(endpoint_url=URL), Transient),
+        (ConnectionClosedError(endpoint_url=URL), Transient),
+        (EndpointConnectionError(endpoint_url=URL), Transient),
+        (ProxyConnectionError(proxy_url=URL), Transient),
+        (SSLError(endpoint_url=URL, error="reset"), Transient),
+        (MetadataRetrievalError(error_msg="no answer"), Transient),
+        (IncompleteReadError(actual_bytes=1, expected_bytes=2), Transient),
+        (BotoCoreError(), Transient),
         (ResponseParserError("a proxy's page"), Transient),
         (ValueError("no endpoint"), Rejected),
     ],

@@ -6,16 +6,28 @@ from contextlib import contextmanager
 
 from boto3.exceptions import Boto3Error
 from botocore.exceptions import (
+    BaseEndpointResolverError,
     BotoCoreError,
     ClientError,
+    ConfigNotFound,
+    ConfigParseError,
     CredentialRetrievalError,
-    HTTPClientError,
+    DataNotFoundError,
+    EndpointProviderError,
+    InvalidConfigError,
+    InvalidHostLabelError,
+    InvalidProxiesConfigError,
+    MissingDependencyException,
+    MissingParametersError,
     NoCredentialsError,
     ParamValidationError,
     PartialCredentialsError,
     ProfileNotFound,
     SSOError,
     TokenRetrievalError,
+    UnknownClientMethodError,
+    UnknownRegionError,
+    ValidationError,
 )
 from botocore.parsers import ResponseParserError
 
@@ -69,11 +81,13 @@ CODES: dict[type[CloudError], tuple[str, ...]] = {
         "InsufficientAddressCapacity",
         "InsufficientCapacity",
         "InsufficientCapacityOnHost",
+        "InsufficientCapacityOnOutpost",
         "InsufficientFreeAddressesInSubnet",
         "InsufficientHostCapacity",
         "InsufficientInstanceCapacity",
         "InsufficientReservedInstanceCapacity",
         "InsufficientVolumeCapacity",
+        "ReservationCapacityExceeded",
         "SpotMaxPriceTooLow",
         "UnfulfillableCapacity",
         "Unsupported",
@@ -98,6 +112,7 @@ CODES: dict[type[CloudError], tuple[str, ...]] = {
         "UnrecognizedClientException",
     ),
     Transient: (
+        "ConcurrentTagAccess",
         "IncorrectInstanceState",
         "IncorrectState",
         "InternalError",
@@ -132,11 +147,29 @@ MAX_TEXT = 400
 _NO_CREDENTIALS = (
     NoCredentialsError,
     PartialCredentialsError,
-    CredentialRetrievalError,
     ProfileNotFound,
     SSOError,
     TokenRetrievalError,
 )
+_NONE_FOUND = "No credentials found"
+"""Else credentials that cannot be had are those of a service that does not answer now."""
+_WRONG = (
+    BaseEndpointResolverError,
+    ConfigNotFound,
+    ConfigParseError,
+    DataNotFoundError,
+    EndpointProviderError,
+    InvalidConfigError,
+    InvalidHostLabelError,
+    InvalidProxiesConfigError,
+    MissingDependencyException,
+    MissingParametersError,
+    ParamValidationError,
+    UnknownClientMethodError,
+    UnknownRegionError,
+    ValidationError,
+)
+"""What the SDK refuses before it asks anybody: it would refuse that again."""
 
 
 def decide_class(code: str, status: int = 400) -> type[CloudError]:
@@ -166,14 +199,24 @@ def translate(doing: str, error: Exception) -> CloudError:
             return said(doing, told.get("Code") or "unknown", told.get("Message") or "", status)
         case ParamValidationError():
             return Rejected(f"{doing}: {str(error)[:MAX_TEXT]}; look at provider.options")
-        case _ if isinstance(error, _NO_CREDENTIALS):
+        case _ if _has_no_credentials(error):
             return Denied(
                 f"{doing}: {error}; give this machine a role, or name provider.profile or "
                 "provider.credentials"
             )
-        case HTTPClientError() | ResponseParserError():
-            return Transient(f"{doing}: {str(error)[:MAX_TEXT]}")
-    return Rejected(f"{doing}: {str(error)[:MAX_TEXT]}")
+    return _decide_unanswered(error)(f"{doing}: {str(error)[:MAX_TEXT]}")
+
+
+def _has_no_credentials(error: Exception) -> bool:
+    if isinstance(error, CredentialRetrievalError):
+        return _NONE_FOUND in str(error)
+    return isinstance(error, _NO_CREDENTIALS)
+
+
+def _decide_unanswered(error: Exception) -> type[CloudError]:
+    """Nobody answered, or not to the end. What the SDK has no other word for may pass."""
+    ours = isinstance(error, _WRONG) or not isinstance(error, BotoCoreError | ResponseParserError)
+    return Rejected if ours else Transient
 
 
 @contextmanager
