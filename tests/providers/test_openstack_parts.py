@@ -1,9 +1,14 @@
 """The parts of the provider for OpenStack that need no cloud: requests, answers, errors, quotas."""
 
 import json
+import socket
 import subprocess
+import threading
 from base64 import b64decode
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import Any
 
 import pytest
@@ -21,11 +26,13 @@ from springtide.ports import (
     Throttled,
     Transient,
 )
-from springtide.providers.cloud import Catalog, script
+from springtide.providers.cloud import Catalog, script, tags
 from springtide.providers.openstack import provider, requests
 from springtide.providers.openstack.api import decide_url, decide_version, read_region
 from springtide.providers.openstack.checks import Checks
-from springtide.providers.openstack.errors import of_answer, of_exception, of_fault
+from springtide.providers.openstack.doubts import Doubts
+from springtide.providers.openstack.driver import OpenStackDriver
+from springtide.providers.openstack.errors import Unsure, of_answer, of_exception, of_fault
 from springtide.providers.openstack.identity import INDEX, bulk_name, member_of
 from springtide.providers.openstack.quota import Use, check_quotas
 from springtide.providers.openstack.requests import Ids
@@ -97,7 +104,8 @@ def test_an_answer_becomes_its_class(status: int, text: str, kind: type[CloudErr
             auth.TooManyRequests("later") if hasattr(auth, "TooManyRequests") else OSError(),
             Transient,
         ),
-        (auth.SSLError("self-signed"), Rejected),
+        (auth.SSLError("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed"), Rejected),
+        (auth.SSLError("EOF occurred in violation of protocol (_ssl.c:997)"), Transient),
         (auth.EndpointNotFound("no compute"), Rejected),
         (auth.NoMatchingPlugin("magic"), Denied),
         (TimeoutError(), Transient),
@@ -140,6 +148,91 @@ def test_services_are_found_with_and_without_a_version_in_the_catalog() -> None:
     assert decide_url("compute", "http://c/compute/v2.1/abc") == "http://c/compute/v2.1/abc"
     assert decide_url("network", "http://c:9696") == "http://c:9696/v2.0"
     assert decide_url("image", "http://volumes.example/image") == "http://volumes.example/image/v2"
+
+
+# --- connections ---------------------------------------------------------------------------
+
+
+def nobody() -> str:
+    """Where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return f"http://127.0.0.1:{free.getsockname()[1]}"
+
+
+@contextmanager
+def hanging_up() -> Iterator[str]:
+    """Where each connection is closed once something was said."""
+
+    class HangUp(BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(1)
+
+    with ThreadingTCPServer(("127.0.0.1", 0), HangUp) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
+def reached_at(path: Path, **cloud: Any) -> Iterator[OpenStackDriver]:
+    path.write_text(json.dumps({"clouds": {"test": cloud}}))
+    driver = OpenStackDriver(wanted(cloud="test", credentials=str(path), timeout=3.0), CATALOG)
+    try:
+        yield driver
+    finally:
+        driver.close()
+
+
+def without_login(url: str) -> dict[str, Any]:
+    return {"auth_type": "none", "auth": {"endpoint": url}, "compute_endpoint_override": url}
+
+
+@pytest.mark.filterwarnings("ignore::openstack.warnings._RemovedInSDKWarning")
+@pytest.mark.parametrize("dead", ["keystone", "keystone without a version", "nova"])
+def test_a_cloud_that_nobody_answers_for_may_be_there_again_soon(tmp_path: Path, dead: str) -> None:
+    url = nobody()
+    login = {"username": "u", "password": SECRET, "project_name": "p"}
+    domain = {"user_domain_id": "default", "project_domain_id": "default"}
+    version = "/v3" if dead == "keystone" else ""
+    with_login = {"auth": {"auth_url": url + version, **login, **domain}}
+    cloud = without_login(f"{url}/v2.1") if dead == "nova" else with_login
+    gone = parse_server(server(), CATALOG, {})
+    with reached_at(tmp_path / "clouds.yaml", **cloud) as driver:
+        with pytest.raises(Transient) as failed:
+            driver.list("blue")
+        told = [failed.value, driver.launch([launch()])["n1"], driver.delete([gone])[gone.id]]
+        assert {type(one) for one in told} == {Transient}
+
+
+@pytest.mark.filterwarnings("ignore::openstack.warnings._RemovedInSDKWarning")
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_request_that_was_sent_and_not_answered_may_have_been_done(
+    tmp_path: Path, scheme: str
+) -> None:
+    with (
+        hanging_up() as address,
+        reached_at(tmp_path / "clouds.yaml", **without_login(f"{scheme}://{address}/v2.1")) as here,
+        pytest.raises(Unsure),
+    ):
+        here.api.get("compute", "/servers/detail")
+
+
+def test_what_may_still_be_made_is_not_asked_for_until_it_is_seen_or_long_over() -> None:
+    now = 1000.0
+    doubts = Doubts(timeout_s=45.0, clock=lambda: now)
+    first, second, newer = launch("n1"), launch("n2"), launch("n1", generation=2)
+    doubts.add([first, second])
+    assert doubts.among([first, second, newer]) == [first, second]
+    doubts.settle([parse_server(server(metadata=tags.own(first)), CATALOG, {})])
+    assert doubts.among([first, second]) == [second]
+    now += 89.0
+    assert doubts.among([second]) == [second]
+    now += 2.0
+    assert doubts.among([second]) == []
 
 
 # --- credentials -----------------------------------------------------------------------------
@@ -279,6 +372,16 @@ def test_a_machine_finds_its_index_in_what_cloud_init_has_read(tmp_path: Path) -
     )
     ran = subprocess.run(["sh", "-c", text.replace("work\n", "")], capture_output=True, text=True)
     assert (ran.stdout, ran.returncode) == ("blue n2 7\n", 0)
+
+
+def test_a_machine_finds_its_index_where_cloud_init_has_read_none(tmp_path: Path) -> None:
+    (tmp_path / "instance-data.json").write_text(json.dumps({"ds": {"meta_data": {}}}))
+    (tmp_path / "meta_data.json").write_text(json.dumps({"launch_index": 1}))
+    index = INDEX.replace("/run/cloud-init", str(tmp_path)).replace(
+        "http://169.254.169.254/openstack/latest", tmp_path.as_uri()
+    )
+    ran = subprocess.run(["sh", "-c", index], capture_output=True, text=True)
+    assert (ran.stdout, ran.returncode) == ("1\n", 0)
 
 
 def test_a_machine_that_cannot_find_its_index_does_nothing(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from openstack.config import OpenStackConfig
 from openstack.config.cloud_region import CloudRegion
 
 from springtide.ports import Denied, Rejected, Transient
-from springtide.providers.openstack.errors import Missing, of_answer, of_exception
+from springtide.providers.openstack.errors import Missing, Unsure, of_answer, of_exception
 from springtide.spec.clouds import OpenStack
 
 Json = dict[str, Any]
@@ -220,5 +220,5 @@ def _body(answer: Any) -> Json:
     try:
         body = answer.json() if answer.content else {}
     except ValueError as error:
-        raise Transient(f"{answer.url} answered something that is no JSON") from error
+        raise Unsure(f"{answer.url} answered something that is no JSON") from error
     return body if isinstance(body, dict) else {}

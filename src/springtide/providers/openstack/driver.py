@@ -71,7 +71,9 @@ class OpenStackDriver:
     def list(self, cluster: str) -> Sequence[Instance]:
         self._learn()
         refs = self._names.refs()
-        return [parse_server(one, self.catalog, refs) for one in self._servers(cluster)]
+        found = [parse_server(one, self.catalog, refs) for one in self._servers(cluster)]
+        self._launching.doubts.settle(found)
+        return found
 
     def launch(self, launches: Sequence[Launch]) -> Answers:
         """Nodes with something of their own are made one by one, side by side."""

@@ -8,6 +8,7 @@ import re
 from keystoneauth1 import exceptions as auth
 from openstack.exceptions import SDKException
 from requests.exceptions import RequestException
+from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 
 from springtide.ports import (
     CloudError,
@@ -30,6 +31,10 @@ class Busy(Transient):
     """It is doing something else now, and refuses until that is done."""
 
 
+class Unsure(Transient):
+    """It was sent, and no answer of the service came back: it may be done, or be done later."""
+
+
 _STATUSES: dict[int, type[CloudError]] = {
     401: Denied,
     403: Denied,
@@ -39,6 +44,8 @@ _STATUSES: dict[int, type[CloudError]] = {
     413: QuotaExceeded,
     429: Throttled,
     501: Rejected,
+    502: Unsure,
+    504: Unsure,
 }
 _QUOTA = re.compile(
     r"quota|over ?limit|maximum number of (fixed ips|ports|volumes|instances|networks)", re.I
@@ -48,7 +55,9 @@ _FULL = re.compile(
     r"no more ip addresses|no fixed ip addresses available",
     re.I,
 )
-_UNREACHED = (auth.ConnectFailure, auth.ConnectTimeout, auth.UnknownConnectionError)
+_UNREACHED = (auth.ConnectionError, RequestException, OSError)
+_UNSENT = (NewConnectionError, ConnectTimeoutError)
+_UNTRUSTED = re.compile(r"certificate.verify.failed", re.I)
 _UNKNOWN_USER = (auth.AuthorizationFailure, auth.MissingAuthMethods, auth.AuthPluginException)
 
 
@@ -69,7 +78,7 @@ def of_exception(error: Exception, doing: str) -> CloudError:
     match error:
         case CloudError():
             return error
-        case auth.SSLError():
+        case auth.SSLError() if _UNTRUSTED.search(str(error)):
             return Rejected(f"{told}; set cacert in clouds.yaml to the cloud's own authority")
         case auth.HttpError():
             return of_answer(error.http_status, str(error), doing)
@@ -78,14 +87,20 @@ def of_exception(error: Exception, doing: str) -> CloudError:
         case auth.DiscoveryFailure():
             return Transient(told)
         case _ if isinstance(error, _UNREACHED):
-            return Transient(told)
+            return Transient(told) if _is_unsent(error) else Unsure(told)
         case _ if isinstance(error, _UNKNOWN_USER):
             return Denied(f"{told}; see the credentials in clouds.yaml")
-        case RequestException() | OSError():
-            return Transient(told)
         case auth.ClientException() | SDKException():
             return Rejected(told)
     return Rejected(f"{told} ({type(error).__name__})")
+
+
+def _is_unsent(error: BaseException) -> bool:
+    """Whether no connection came about: libraries wrap what they raise, and some keep no cause."""
+    below = [error.__cause__, error.__context__, getattr(error, "reason", None), *error.args]
+    return isinstance(error, _UNSENT) or any(
+        _is_unsent(one) for one in below if isinstance(one, BaseException)
+    )
 
 
 def of_fault(text: str, node: str) -> CloudError | None:

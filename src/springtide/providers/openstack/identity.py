@@ -22,14 +22,15 @@ LONGEST = 40
 """Of what names begin with: host names made of them have to stay short."""
 
 INDEX = """\
-{ cat /run/cloud-init/instance-data.json || {
-tide_drive=$(mktemp -d) && mount -o ro /dev/disk/by-label/config-2 "$tide_drive" &&
-cat "$tide_drive/openstack/latest/meta_data.json" && umount "$tide_drive"; } ||
-curl -sf -m 30 http://169.254.169.254/openstack/latest/meta_data.json ||
-wget -qO - -T 30 http://169.254.169.254/openstack/latest/meta_data.json
-} 2>/dev/null | grep -o '"launch_index": *[0-9]*' | head -n 1 | grep -o '[0-9]*$'"""
+tide_own() { grep -o '"launch_index": *[0-9]*' | head -n 1 | grep -o '[0-9]*$'; }
+tide_drive() { tide_at=$(mktemp -d) && mount -o ro /dev/disk/by-label/config-2 "$tide_at" &&
+{ cat "$tide_at/openstack/latest/meta_data.json"; umount "$tide_at"; }; }
+tide_told=http://169.254.169.254/openstack/latest/meta_data.json
+{ cat /run/cloud-init/instance-data.json | tide_own || tide_drive | tide_own ||
+curl -sf -m 30 "$tide_told" | tide_own || wget -qO - -T 30 "$tide_told" | tide_own
+} 2>/dev/null"""
 """Prints the launch index: from what cloud-init has read, else the config drive, else the metadata
-service; fails if none has it."""
+service, whichever is the first that has it; fails if none does."""
 
 _NUMBERED = re.compile(r"-node(?:-(\d{1,6}))?")
 

@@ -3,7 +3,8 @@
 Nova takes a request before it has looked for room. That there is none shows only in the servers,
 which it then has failed: so those are looked at until they have a place or have failed, or until
 `settle_s` is over. A request of many is placed as a whole or not at all; of one that was not, half
-is tried, and so on, so that what room there is gets used.
+is tried, and so on, so that what room there is gets used. What was asked for without an answer is
+not asked for again for a while: see `doubts`.
 """
 
 import time
@@ -24,7 +25,8 @@ from springtide.ports import (
 from springtide.providers.cloud import Catalog, roster
 from springtide.providers.openstack import requests
 from springtide.providers.openstack.api import COMPUTE, Api, Json
-from springtide.providers.openstack.errors import of_fault
+from springtide.providers.openstack.doubts import Doubts
+from springtide.providers.openstack.errors import Unsure, of_fault
 from springtide.providers.openstack.identity import member_of
 from springtide.providers.openstack.names import Names
 from springtide.providers.openstack.shapes import address_of, fault_of, parse_server, state_of
@@ -35,6 +37,8 @@ SETTLE_S = 10.0
 THREADS = 8
 FIRST_LOOK_S, LAST_LOOK_S, GROWTH = 0.5, 3.0, 1.5
 
+UNKNOWN = "whether it was made is not known yet, so it is looked for before it is asked for again"
+
 Answers = dict[str, Instance | CloudError]
 
 
@@ -44,6 +48,7 @@ class Launching:
     def __init__(
         self, wanted: OpenStack, catalog: Catalog, api: Api, names: Names, settle_s: float
     ) -> None:
+        self.doubts = Doubts(wanted.timeout)
         self._wanted = wanted
         self._catalog = catalog
         self._api = api
@@ -52,6 +57,13 @@ class Launching:
 
     def launch(self, launches: Sequence[Launch]) -> Answers:
         """Launches that are alike; as many of them as there is room for."""
+        doubtful = self.doubts.among(launches)
+        answers: Answers = {one.node: _not_known_yet(one) for one in doubtful}
+        if clear := [one for one in launches if one.node not in answers]:
+            answers |= self._fitted(clear)
+        return answers
+
+    def _fitted(self, launches: Sequence[Launch]) -> Answers:
         try:
             answers = self._request(in_order(launches))
         except CloudError as error:
@@ -59,22 +71,28 @@ class Launching:
         if len(launches) == 1 or not all(isinstance(one, NoCapacity) for one in answers.values()):
             return answers
         half = len(launches) // 2
-        answers |= self.launch(launches[:half])
+        answers |= self._fitted(launches[:half])
         if any(isinstance(answers[one.node], Instance) for one in launches[:half]):
-            answers |= self.launch(launches[half:])
+            answers |= self._fitted(launches[half:])
         return answers
 
     def _request(self, launches: Sequence[Launch]) -> Answers:
+        made = self._settled(self._reserved(launches))
+        answers = self._judged(launches, made)
+        self.doubts.add(one for one in launches if isinstance(answers[one.node], Transient))
+        self._remove([one for one in made if _failed(answers.get(member_of(one)[0]))])
+        return answers
+
+    def _reserved(self, launches: Sequence[Launch]) -> str:
         body = requests.create(self._wanted, launches, self._names.of(launches[0]))
         try:
-            reservation = self._api.post(COMPUTE, "/servers", body)["reservation_id"]
+            return str(self._api.post(COMPUTE, "/servers", body)["reservation_id"])
         except Rejected:
             self._names.forget()
             raise
-        made = self._settled(reservation)
-        answers = self._judged(launches, made)
-        self._remove([one for one in made if _failed(answers.get(member_of(one)[0]))])
-        return answers
+        except Unsure as error:
+            self.doubts.add(launches)
+            raise Transient(f"{error}; {UNKNOWN}") from error
 
     def _settled(self, reservation: str) -> list[Json]:
         end, pause_s = time.monotonic() + self._settle_s, FIRST_LOOK_S
@@ -134,6 +152,10 @@ def _over_quota(launch: Launch) -> QuotaExceeded:
         f"{launch.node}: the project's quota had no room left for it; ask for a higher one, or "
         "lower what the file wants"
     )
+
+
+def _not_known_yet(launch: Launch) -> Transient:
+    return Transient(f"{launch.node}: a request for it was not answered; {UNKNOWN}")
 
 
 def _lost(launch: Launch) -> Transient:
