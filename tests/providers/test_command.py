@@ -161,6 +161,31 @@ async def test_a_machine_that_somebody_else_switched_on_is_left_alone(
     assert (machines.rack(BLUE) / "n7" / "on").exists()
 
 
+async def test_a_machine_that_a_person_switches_on_after_us_is_not_ours(
+    machines: Machines, world: World
+) -> None:
+    blue = await prepared(world, BLUE)
+    made = instances(await blue.create([launch(world, BLUE, "n0")]))
+    assert await blue.delete(made) == {}
+    assert await blue.list(BLUE) == []
+    on = machines.rack(BLUE) / "n0" / "on"
+    on.write_text("127.65.0.1\n")
+    assert await blue.list(BLUE) == []
+    await blue.remove(BLUE)
+    assert on.exists()
+
+
+async def test_what_many_nodes_have_in_common_is_said_once_and_no_argument_is(
+    machines: Machines, world: World
+) -> None:
+    blue = await prepared(world, BLUE)
+    await blue.create([launch(world, BLUE, f"n{i}") for i in range(20)])
+    began, ended = machines.events
+    assert began == ("program started", None, "n[0-19]: power")
+    assert ended[1] is None
+    assert ended[2].startswith("n[0-19]: power: exit code 0")
+
+
 async def test_a_machine_that_went_off_is_listed_as_stopped(
     machines: Machines, world: World
 ) -> None:
@@ -189,7 +214,7 @@ async def test_a_list_that_is_not_understood_is_an_error(machines: Machines, wor
     blue = await prepared(world, BLUE)
     await blue.create([launch(world, BLUE, "n0")])
     strange = _program(machines.root, "echo n0 maybe\n")
-    with pytest.raises(Rejected, match=r"n0 maybe.*must be NODE and one of on"):
+    with pytest.raises(Transient, match=r"n0 maybe.*must be NODE and one of on"):
         await machines.open(BLUE, list=(str(strange),)).list(BLUE)
 
 
@@ -203,13 +228,15 @@ async def test_check_names_programs_that_are_missing(machines: Machines) -> None
 
 
 def test_answers_are_read_and_talk_is_not() -> None:
-    text = "starting\nn0 ok 10.0.0.1\nn1 full no power left\nn2 ok\nn3 hums\n"
-    answers = lines.parse_answers(text)
+    text = "starting\nn0 ok 10.0.0.1\nn1 full no power left\nn2 ok\nn3 hums\nn4 ok fd00::2\n"
+    text += "Chassis ok now\n"
+    answers = lines.parse_answers(text, ["n0", "n1", "n2", "n3", "n4"])
     assert answers["n0"] == "10.0.0.1"
     assert isinstance(answers["n1"], NoCapacity)
     assert str(answers["n1"]) == "n1: no power left"
     assert answers["n2"] is None
-    assert "n3" not in answers
+    assert answers["n4"] is None
+    assert answers.keys() == {"n0", "n1", "n2", "n4"}
 
 
 def _program(directory: Path, text: str) -> Path:

@@ -1,7 +1,9 @@
 """Nodes from a Terraform module, with the real program and its builtin provider."""
 
 import json
+import os
 import shutil
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 from springtide.ports import (
     CloudError,
     Denied,
+    Instance,
     NoCapacity,
     Provider,
     QuotaExceeded,
@@ -23,7 +26,16 @@ from springtide.providers.terraform import messages, provider
 from springtide.spec import Flavor, Image
 from springtide.spec.clouds import Terraform
 from tests.providers.conformance import Conformance
-from tests.providers.world import BLUE, World, instances, launch, prepared, running, until
+from tests.providers.world import (
+    BLUE,
+    World,
+    delete_until_gone,
+    instances,
+    launch,
+    prepared,
+    running,
+    until,
+)
 
 MODULE = Path(__file__).parent / "module"
 WORDS: Mapping[type[CloudError], str] = {
@@ -58,16 +70,17 @@ class Place:
         home.mkdir(parents=True, exist_ok=True)
         return home
 
-    def open(self, cluster: str) -> Provider:
+    def open(self, cluster: str, **changes: object) -> Provider:
         self.home(cluster)
-        wanted = Terraform(
-            module=self.root / "module",
-            resource="module.node",
-            program=str(self.root / "terraform"),
-            refresh=0.3,
-            timeout=60,
-            control_address="127.0.0.1",
-        )
+        keys = {
+            "module": self.root / "module",
+            "resource": "module.node",
+            "program": str(self.root / "terraform"),
+            "refresh": 0.3,
+            "timeout": 60,
+            "control_address": "127.0.0.1",
+        }
+        wanted = Terraform.model_validate({**keys, **changes})
         catalog = Catalog(
             {"host": Image(id="image-a"), "other": Image(id="image-b")},
             {"default": Flavor(cpus=1, memory=512, type="tiny")},
@@ -143,6 +156,63 @@ async def test_only_the_asked_nodes_are_touched_when_the_image_has_changed_for_a
     state = place.root / "module" / "terraform.tfstate.d" / BLUE / "terraform.tfstate"
     more = [r["module"] for r in json.loads(state.read_text())["resources"] if r["name"] == "more"]
     assert more == ['module.node["n2"]']
+
+
+async def test_a_run_that_takes_too_long_is_ended_and_what_it_made_is_listed_and_removed(
+    place: Place, world: World
+) -> None:
+    blue = place.open(BLUE, timeout=4)
+    await blue.prepare(BLUE)
+    slow = replace(launch(world, BLUE, "n1"), user_data="trap '' INT; sleep 30\n")
+    answers = await blue.create([launch(world, BLUE, "n0"), slow])
+    assert {type(one) for one in answers.values()} <= {Transient, Instance}
+    again = place.open(BLUE)
+    assert {"n0", "n1"} >= {one.node for one in await again.list(BLUE)} >= {"n0"}
+    await delete_until_gone(again, BLUE)
+    assert [path.name for path in place.home(BLUE).iterdir()] == []
+    await again.remove(BLUE)
+
+
+async def test_two_modules_of_one_cluster_do_not_meet(place: Place, world: World) -> None:
+    shutil.copytree(place.root / "module", place.root / "other")
+    first, second = place.open(BLUE), place.open(BLUE, module=place.root / "other")
+    await first.prepare(BLUE)
+    await second.prepare(BLUE)
+    await first.create([launch(world, BLUE, "n0")])
+    await second.create([launch(world, BLUE, "n1")])
+    await second.remove(BLUE)
+    assert [one.node for one in await first.list(BLUE)] == ["n0"]
+
+
+async def test_what_is_built_from_all_nodes_outlives_one_of_them(
+    place: Place, world: World
+) -> None:
+    (place.root / "module" / "all.tf").write_text(
+        'resource "terraform_data" "all" {\n  input = keys(module.node)\n}\n'
+    )
+    blue = await prepared(world, BLUE)
+    await blue.create([launch(world, BLUE, "n0"), launch(world, BLUE, "n1")])
+    one, _ = await running(blue, BLUE, 2)
+    done = run_terraform(place, BLUE, "apply", "-auto-approve")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert await blue.delete([one]) == {}
+    assert "terraform_data.all" in run_terraform(place, BLUE, "state", "list").stdout.split()
+
+
+def run_terraform(
+    place: Place, cluster: str, *arguments: str
+) -> "subprocess.CompletedProcess[str]":
+    """As a person would, in the cluster's workspace and with its variables."""
+    (data,) = (place.root / "state" / cluster / "terraform").glob("*/data")
+    more = [f"-var-file={data.parent / 'nodes.tfvars.json'}"] if arguments[0] == "apply" else []
+    return subprocess.run(
+        [place.root / "terraform", *arguments, *more],
+        cwd=place.root / "module",
+        env={**os.environ, "TF_DATA_DIR": str(data)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 async def test_what_terraform_said_is_in_the_events(place: Place, world: World) -> None:

@@ -48,6 +48,8 @@ class CommandDriver:
         self._marks = marks
         self._notes = notes
         self._locks: defaultdict[str, Lock] = defaultdict(Lock)
+        self._making: set[str] = set()
+        """Nodes that a program is starting now."""
 
     def prepare(self, cluster: str) -> Site:
         return Site(self._wanted.control_address or own_address())
@@ -72,7 +74,12 @@ class CommandDriver:
         marks = [self._mark(launch, now) for launch in launches]
         for mark in marks:
             self._marks.write(mark)
-        answers = self._start(self._wanted.create, launches)
+        nodes = {mark.node for mark in marks}
+        self._making |= nodes
+        try:
+            answers = self._start(self._wanted.create, launches)
+        finally:
+            self._making -= nodes
         return {mark.node: self._made(mark, answers.get(mark.node)) for mark in marks}
 
     def _made(self, mark: Mark, answer: str | CloudError | None) -> Instance | CloudError:
@@ -189,11 +196,11 @@ class CommandDriver:
     ) -> Mapping[str, str | CloudError | None]:
         """What it said of each node; if it failed, that of those it said nothing about."""
         nodes = [one.node for one in of]
-        self._notes.begun(" ".join(command), nodes)
+        self._notes.begun(command[0], nodes)
         done = self._ran(command, stdin, of[0].cluster, more or {})
         self._notes.ended(done, nodes)
         failed = dict.fromkeys(nodes, _failure(done)) if done.code else {}
-        return {**failed, **lines.parse_answers(done.output)}
+        return {**failed, **lines.parse_answers(done.output, nodes)}
 
     def _checked(self, command: Sequence[str], stdin: str, cluster: str) -> Done:
         done = self._ran(command, stdin, cluster, {})
@@ -224,6 +231,11 @@ class CommandDriver:
     def _maker(self) -> str:
         return " ".join(self._wanted.list)
 
+    def _may_come(self, mark: Mark) -> bool:
+        """A program may be starting it, perhaps one that a daemon before this one began."""
+        recent = time.time() < mark.created_at + self._wanted.timeout
+        return not mark.going and (mark.node in self._making or recent)
+
     def _mark(self, launch: Launch, now: float) -> Mark:
         """The same launch again keeps the mark it has."""
         known = self._marks.find(launch.node)
@@ -246,9 +258,11 @@ class CommandDriver:
         return mark if mark and mark.id == instance.id else None
 
     def _shown(self, mark: Mark, seen: Seen | None) -> Instance | None:
-        """One that was told to go, or never came, and is off, is not there."""
+        """One that was told to go, or never came, and is off, is ours no more."""
         state = seen.state if seen else None
         if state is None and (mark.going or not mark.made):
+            if not self._may_come(mark):
+                self._marks.forget(mark)
             return None
         shown = InstanceState.DELETING if mark.going else state or InstanceState.STOPPED
         return _instance(mark, shown, (seen.address if seen else None) or mark.address)

@@ -7,7 +7,7 @@ create, delete and reboot print, if they have something to say of a node,
 list prints          NODE on|off|starting|stopping|broken [ADDRESS]
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
@@ -69,11 +69,11 @@ def render_instances(instances: Iterable[Instance]) -> str:
     return "".join(f"{one.node} {one.generation}\n" for one in instances)
 
 
-def parse_answers(output: str) -> dict[str, str | CloudError | None]:
+def parse_answers(output: str, nodes: Collection[str]) -> dict[str, str | CloudError | None]:
     """By node: an address, nothing but that it is done, or why it is not; other lines are talk."""
     answers: dict[str, str | CloudError | None] = {}
     for words in map(str.split, output.splitlines()):
-        if len(words) < 2:
+        if len(words) < 2 or words[0] not in nodes:
             continue
         node, word, *rest = words
         if word == "ok":
@@ -90,7 +90,7 @@ def parse_list(output: str) -> dict[str, Seen]:
         words = line.split()
         if len(words) < 2 or words[1] not in STATES:
             known = ", ".join(STATES)
-            raise Rejected(
+            raise Transient(
                 f"the list has the line {line[:80]!r}: it must be NODE and one of {known}"
             )
         seen[words[0]] = Seen(STATES[words[1]], _address(words[2:]))
@@ -98,9 +98,8 @@ def parse_list(output: str) -> dict[str, Seen]:
 
 
 def _address(words: list[str]) -> str | None:
-    if not words:
-        return None
+    """What is no address that Slurm could use is talk."""
     try:
-        return str(IPv4Address(words[0]))
+        return str(IPv4Address(words[0])) if words else None
     except ValueError:
-        raise Rejected(f"{words[0][:80]!r} is no IPv4 address") from None
+        return None

@@ -1,1 +1,1 @@
-"""Providers that run programs of the site, Terraform's or any: what `command` and `terraform` share."""
+"""What providers share that run programs of the site: `command` and `terraform`."""

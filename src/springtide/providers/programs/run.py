@@ -63,8 +63,12 @@ def run(
     stdin: str = "",
     environment: Mapping[str, str] | None = None,
     directory: Path | None = None,
+    grace_s: float = 0.0,
 ) -> Done:
-    """To its end. One that takes too long is killed with all that it started."""
+    """To its end. One that takes too long is killed with all that it started.
+
+    With a grace it is interrupted first, and has so long to put things in order.
+    """
     began = time.monotonic()
     with (
         tempfile.TemporaryFile() as given,
@@ -77,6 +81,8 @@ def run(
         try:
             code = process.wait(timeout_s)
         except subprocess.TimeoutExpired:
+            if grace_s:
+                _interrupt(process, grace_s)
             _kill(process)
             raise Transient(
                 f"{Path(command[0]).name} took longer than {timeout_s:g} s and was killed"
@@ -117,6 +123,12 @@ def _not_started(program: str, error: OSError) -> CloudError:
 
 def _kept() -> dict[str, str]:
     return {key: os.environ[key] for key in KEPT if key in os.environ}
+
+
+def _interrupt(process: "subprocess.Popen[bytes]", grace_s: float) -> None:
+    with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+        process.send_signal(signal.SIGINT)
+        process.wait(grace_s)
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:

@@ -11,6 +11,7 @@ they are, whatever changed in the module or in the file since they were made.
       id = …, address = …, generation = …, image = …, flavor = …, boot = … } } }
 """
 
+from hashlib import sha256
 from pathlib import Path
 
 from springtide.ports import Provider
@@ -23,5 +24,6 @@ from springtide.spec.clouds import Terraform
 
 def provider(wanted: Terraform, catalog: Catalog, state: Path, note: Note) -> Provider:
     notes = Notes(note)
-    program = Program(wanted, state / "terraform", notes)
+    module = sha256(f"{wanted.module}\n{wanted.resource}".encode()).hexdigest()[:12]
+    program = Program(wanted, state / "terraform" / module, notes)
     return Cloud(TerraformDriver(wanted, catalog, program), threads=4, after=notes.keep)

@@ -59,7 +59,7 @@ class TerraformDriver:
             if not self._program.is_prepared():
                 return []
             self._refresh()
-            return [one for one in self._instances().values() if one.cluster == cluster]
+            return [one for one in self._instances(cluster).values() if one.cluster == cluster]
 
     def launch(self, launches: Sequence[Launch]) -> Mapping[str, Instance | CloudError]:
         """Wanted are those that exist and those asked for; only the latter are touched."""
@@ -68,7 +68,7 @@ class TerraformDriver:
             self._program.want({**self._program.wanted(), **wanted})
             failed = self._program.apply([*wanted])
             self._clear(failed)
-            made = self._instances()
+            made = {node: self._shown(node, one) for node, one in self._outputs().items()}
         errors = {node: messages.classify(f"{node}: {text}") for node, text in failed.items()}
         silent = Transient("Terraform says nothing about it: is it in the output `nodes`?")
         answers = {node: made.get(node, silent) for node in wanted}
@@ -76,10 +76,10 @@ class TerraformDriver:
 
     def delete(self, instances: Sequence[Instance]) -> Mapping[str, CloudError]:
         with self._program.alone():
-            there = self._instances()
+            there = self._instances(instances[0].cluster)
             going = [one for one in instances if there.get(one.node, one).id == one.id]
             doomed = [one for one in going if one.node in there]
-            failed = self._program.apply([one.node for one in doomed], "-destroy") if doomed else {}
+            failed = self._program.destroy([one.node for one in doomed]) if doomed else {}
             self._unwant(one.node for one in going if one.node not in failed)
         return {
             one.id: messages.classify(f"{one.node}: {failed[one.node]}")
@@ -148,7 +148,7 @@ class TerraformDriver:
     def _clear(self, failed: Collection[str]) -> None:
         """What is left of nodes that could not be made; Terraform keeps it, as tainted."""
         if failed:
-            stuck = self._program.apply([*failed], "-destroy")
+            stuck = self._program.destroy([*failed])
             self._unwant(node for node in failed if node not in stuck)
 
     def _unwant(self, nodes: Iterable[str]) -> None:
@@ -167,14 +167,30 @@ class TerraformDriver:
         self._refreshed_at = time.monotonic()
 
     def _outputs(self) -> Mapping[str, Mapping[str, Any]]:
-        """Without those that are gone: a run that destroys nodes leaves outputs as they were."""
+        return self._state()[0]
+
+    def _state(self) -> tuple[Mapping[str, Mapping[str, Any]], set[str]]:
+        """What the output says of nodes, and the nodes that the state has anything of.
+
+        Without those that are gone: a run that destroys nodes leaves outputs as they were.
+        """
         found, there = self._program.state(OUTPUT)
         if not isinstance(found, Mapping):
             raise Rejected(f"the output `{OUTPUT}` of the module is no map of nodes")
-        return {node: one for node, one in found.items() if node in there}
+        return {node: one for node, one in found.items() if node in there}, there
 
-    def _instances(self) -> dict[str, Instance]:
-        return {node: self._shown(node, one) for node, one in self._outputs().items()}
+    def _instances(self, cluster: str) -> dict[str, Instance]:
+        """With nodes that a run which was broken off left in the state, and not in the output."""
+        found, there = self._state()
+        whole = {node: self._shown(node, one) for node, one in found.items()}
+        halves = {node: self._half(cluster, node) for node in there if node not in found}
+        return {**halves, **whole}
+
+    def _half(self, cluster: str, node: str) -> Instance:
+        """The state is in a workspace of the cluster's own, so it can be nobody else's."""
+        generation = self._program.wanted().get(node, {}).get("generation", 0)
+        id = f"{self._wanted.resource}.{node}"
+        return Instance(id, cluster, node, int(generation), InstanceState.BROKEN)
 
     def _shown(self, node: str, one: Mapping[str, Any]) -> Instance:
         try:

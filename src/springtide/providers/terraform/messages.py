@@ -96,7 +96,8 @@ def _text(diagnostic: Mapping[str, Any]) -> str:
 def _plain(text: str) -> str:
     """What it prints for people, without its frames and colours."""
     bare = re.sub(r"\x1b\[[0-9;]*m|[╷│╵]", "", text)
-    return " ".join(bare.split())[:500]
+    _, error, said = bare.partition("Error: ")
+    return " ".join((said if error else bare).split())[:500]
 
 
 def _diagnostics(output: str) -> Iterator[dict[str, Any]]:

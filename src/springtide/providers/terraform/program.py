@@ -16,6 +16,9 @@ from springtide.providers.programs.run import Done, run
 from springtide.providers.terraform import messages
 from springtide.spec.clouds import Terraform
 
+GRACE_S = 60.0
+"""A run that is interrupted ends what it has begun, and saves its state: so much it may take."""
+
 Nodes = dict[str, dict[str, Any]]
 """What is wanted of each node, as the module gets it."""
 
@@ -58,11 +61,20 @@ class Program:
         addresses = messages.addresses(values.get("root_module") or {})
         return value, messages.parse_nodes(addresses, self._wanted.resource)
 
-    def apply(self, nodes: Sequence[str], *options: str) -> Mapping[str, str]:
+    def apply(self, nodes: Sequence[str]) -> Mapping[str, str]:
         """Have Terraform see to these nodes and no others; answers what failed, by node."""
+        return self._apply(nodes, self._variables())
+
+    def destroy(self, nodes: Sequence[str]) -> Mapping[str, str]:
+        """The same without them. What is built from all nodes stays; by -destroy it would not."""
+        left = {node: one for node, one in self.wanted().items() if node not in nodes}
+        self._write(self._directory / "left.tfvars.json", left)
+        return self._apply(nodes, f"-var-file={self._directory / 'left.tfvars.json'}")
+
+    def _apply(self, nodes: Sequence[str], variables: str) -> Mapping[str, str]:
         targets = [f'-target={self._wanted.resource}["{node}"]' for node in nodes]
-        self._notes.begun(f"{self._wanted.program} apply {' '.join(options)}".strip(), nodes)
-        done = self._run("apply", *_APPLY, *options, self._variables(), *targets)
+        self._notes.begun(self._wanted.program, nodes)
+        done = self._run("apply", *_APPLY, variables, *targets)
         self._notes.ended(messages.readable(done), nodes)
         if not done.code:
             return {}
@@ -79,9 +91,6 @@ class Program:
     def validate(self) -> Done:
         return self._run("validate", "-no-color")
 
-    def version(self) -> Done:
-        return self._run("version")
-
     # What is wanted
 
     def wanted(self) -> Nodes:
@@ -93,6 +102,9 @@ class Program:
 
     def want(self, nodes: Nodes) -> None:
         """On disk before Terraform is told."""
+        self._write(self._file, nodes)
+
+    def _write(self, path: Path, nodes: Nodes) -> None:
         try:
             with tempfile.NamedTemporaryFile(
                 "w", dir=self._directory, prefix=".", delete=False
@@ -100,9 +112,9 @@ class Program:
                 json.dump({"nodes": nodes}, file)
                 file.flush()
                 os.fsync(file.fileno())
-            Path(file.name).replace(self._file)
+            Path(file.name).replace(path)
         except OSError as error:
-            raise Transient(f"cannot write {self._file}: {error.strerror}") from error
+            raise Transient(f"cannot write {path}: {error.strerror}") from error
 
     @property
     def _file(self) -> Path:
@@ -136,6 +148,7 @@ class Program:
             timeout_s=self._wanted.timeout,
             environment=environment,
             directory=self._wanted.module,
+            grace_s=GRACE_S,
         )
 
 
