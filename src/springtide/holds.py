@@ -208,7 +208,7 @@ def _groups_at(
 
 def of_group(spec: Cluster, group: str, holds: Holds, now: float) -> list[Hold]:
     """The holds that keep a group from being launched; of all its places, the first to end."""
-    kind, choices = spec.provider_of(group).kind, decide.choices(spec, group)
+    kind, choices = spec.provider_name(group), decide.choices(spec, group)
     found = [holds.get(group_key(group)), holds.get(provider_key(kind))]
     if open_choices(choices, holds, kind, now).stage is not None:
         places = [holds[choice_key(kind, choice)] for choice in choices]

@@ -376,3 +376,42 @@ def test_a_hundred_thousand_nodes_are_read_and_required_fast() -> None:
     with pytest.raises(spec.UnknownNodes, match=r"unknown nodes y\[00000-65535\]"):
         cluster.require([name.replace("n", "y") for name in names[:65536]])
     assert time.process_time() - start < 2
+
+
+def test_providers_of_one_kind_are_told_apart() -> None:
+    """What one account is refused must not hold up another."""
+    text = """
+cluster: blue
+images: {base: {id: ami-1}}
+groups:
+  here: {nodes: "a[1-2]"}
+  one: {nodes: "b[1-2]", image: base, provider: {kind: aws, region: r1, subnets: {z: s-1}}}
+  two: {nodes: "c[1-2]", image: base, provider: {kind: aws, region: r2, subnets: {z: s-1}}}
+  three: {nodes: "d[1-2]", image: base, provider: {kind: aws, region: r2, subnets: {z: s-1}}}
+"""
+    names = {key: spec.parse(text, "x.yaml").provider_name(key) for key in ("here", "one", "two")}
+    assert names["here"] == "containers"
+    assert names["one"].startswith("aws-")
+    assert names["two"].startswith("aws-")
+    assert names["one"] != names["two"] == spec.parse(text, "x.yaml").provider_name("three")
+
+
+def test_options_of_a_provider_stay_the_texts_they_are() -> None:
+    text = """
+cluster: blue
+images: {base: {id: ami-1}}
+provider:
+  kind: aws
+  region: r1
+  subnets: {z: s-1}
+  options: {account: "012345", version: 1.10, size: 3, on: true, deep: [{x: 0.5}]}
+groups: {g: {nodes: n1, image: base}}
+"""
+    provider = spec.parse(text, "x.yaml").provider
+    assert provider.options == {  # type: ignore[union-attr]
+        "account": "012345",
+        "version": "1.10",
+        "size": 3,
+        "on": True,
+        "deep": [{"x": 0.5}],
+    }

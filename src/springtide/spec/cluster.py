@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -123,6 +124,24 @@ class Cluster(Strict):
 
     def provider_of(self, group: str) -> Provider:
         return self.groups[group].provider or self.provider
+
+    def provider_name(self, group: str) -> str:
+        """Its kind; where the file has several of a kind, with a mark of its own."""
+        return self._provider_names[group]
+
+    @cached_property
+    def _provider_names(self) -> Mapping[str, str]:
+        blocks = {key: self.provider_of(key) for key in self.groups}
+        texts = {key: block.model_dump_json() for key, block in blocks.items()}
+        alike: dict[str, set[str]] = {}
+        for key, block in blocks.items():
+            alike.setdefault(block.kind, set()).add(texts[key])
+        return {
+            key: block.kind
+            if len(alike[block.kind]) == 1
+            else f"{block.kind}-{sha256(texts[key].encode()).hexdigest()[:6]}"
+            for key, block in blocks.items()
+        }
 
     def flavor(self, name: str) -> Flavor:
         return self.flavors[name]

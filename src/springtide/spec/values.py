@@ -167,8 +167,8 @@ def parse_option(value: object) -> Any:
             return [parse_option(each) for each in value]
         case "true" | "false":
             return value == "true"
-        case str() if (number := parse_number(value)) is not None:
-            return number
+        case str() if (number := parse_number(value)) is not None and str(number) == value:
+            return number  # 007 and 1.10 are texts
     return value
 
 

@@ -74,7 +74,7 @@ class Holding:
 
     def places(self, spec: Cluster, group: str, count: int) -> list[list[Choice]]:
         """Where to try each of so many nodes, in this order; the first tries what may have room."""
-        kind, choices = spec.provider_of(group).kind, decide.choices(spec, group)
+        kind, choices = spec.provider_name(group), decide.choices(spec, group)
         found = holds.open_choices(choices, self.known, kind, self._record.now())
         each = [list(found.choices) for _ in range(count)]
         if found.probes and each:
@@ -85,7 +85,7 @@ class Holding:
 
     async def refused(self, spec: Cluster, group: str, choice: Choice, error: CloudError) -> None:
         """A provider would not make a node."""
-        kind = spec.provider_of(group).kind
+        kind = spec.provider_name(group)
         match error:
             case NoCapacity():
                 key = holds.choice_key(kind, choice)
@@ -110,7 +110,7 @@ class Holding:
 
     async def made(self, spec: Cluster, group: str, choice: Choice, names: Iterable[str]) -> None:
         """A provider made nodes: neither place, quota nor credentials are the trouble."""
-        kind = spec.provider_of(group).kind
+        kind = spec.provider_name(group)
         for name in names:
             hold = self.known.get(holds.node_key(name))
             if hold and hold.cause is Cause.REJECTED:
