@@ -1,5 +1,7 @@
 """What EC2 has of its own: fleets, spot, placement, options, tokens, checks."""
 
+import socket
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,9 +23,18 @@ from springtide.ports import (
     Throttled,
     Transient,
 )
+from springtide.providers.cloud import Cloud, Driver
 from tests.providers.servers.aws import Server, serving
 from tests.providers.servers.aws_world import LARGE, SECRET, SMALL, Account, account_of
-from tests.providers.world import BLUE, GREEN, delete_until_gone, instances, running, until
+from tests.providers.world import (
+    BLUE,
+    GREEN,
+    delete_until_gone,
+    instances,
+    remove_until_gone,
+    running,
+    until,
+)
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +54,13 @@ async def account(server: Server, tmp_path: Path) -> AsyncIterator[Account]:
 def launches(count: int, flavor: str = "small", **keys: Any) -> list[Launch]:
     one = Launch(BLUE, "n0", 1, "general", "base", flavor)
     return [replace(one, node=f"n{number}", **keys) for number in range(count)]
+
+
+def driver_of(account: Account) -> Driver:
+    """Asked without a look at what there is."""
+    opened = account.open()
+    assert isinstance(opened, Cloud)
+    return opened.driver
 
 
 def last_request(account: Account) -> dict[str, str]:
@@ -92,6 +110,35 @@ async def test_a_token_whose_instances_are_gone_has_served(account: Account) -> 
     (second,) = instances(await provider.create(launches(1)))
     assert second.id != first.id
     await running(provider, BLUE, 1)
+
+
+@pytest.mark.parametrize("flavor", ["small", "any"])
+async def test_a_node_whose_instance_died_before_its_launch_was_answered_is_no_lack_of_room(
+    account: Account, flavor: str
+) -> None:
+    driver = driver_of(account)
+    made = dict(driver.launch(launches(3, flavor)))
+    lost = made["n1"]
+    assert isinstance(lost, Instance)
+    account.server.ec2.take(lost.id)
+    again = dict(driver.launch(launches(3, flavor)))
+    assert type(again.pop("n1")) is Transient
+    assert {one.id for one in instances(again)} == {one.id for one in instances(made)} - {lost.id}
+    (new,) = instances(driver.launch(launches(3, flavor)[1:2]))
+    assert (new.node, new.id == lost.id) == ("n1", False)
+
+
+async def test_an_instance_of_a_fleet_that_is_not_to_be_seen_yet_is_what_was_asked_for(
+    account: Account,
+) -> None:
+    account.server.ec2.lag_s = 60.0
+    began = time.time()
+    zone = account.zones[0]
+    provider = account.open()
+    (made,) = instances(await provider.create(launches(1, "any", zone=zone)))
+    assert (made.cluster, made.image, made.flavor, made.zone) == (BLUE, "base", "any", zone)
+    assert made.created_at >= began
+    assert await provider.list(BLUE) == [made]
 
 
 @pytest.mark.accepts("X11")
@@ -279,6 +326,70 @@ async def test_a_refused_deletion_is_told_for_each(account: Account) -> None:
     refused = await provider.delete(made)
     assert refused.keys() == {one.id for one in made}
     account.server.denied.clear()
+
+
+async def test_a_protected_instance_does_not_keep_the_others_alive(account: Account) -> None:
+    provider = account.open()
+    made = instances(await provider.create(launches(8)))
+    account.server.ec2.protected.add(made[3].id)
+    refused = await provider.delete(made)
+    assert [(id, type(error)) for id, error in refused.items()] == [(made[3].id, Rejected)]
+    account.server.ec2.protected.clear()
+    await delete_until_gone(provider, BLUE)
+
+
+@pytest.mark.parametrize("code", ["InvalidParameterValue", "InternalError"])
+async def test_a_deletion_that_fails_for_no_single_instance_is_asked_for_once(
+    account: Account, code: str
+) -> None:
+    provider = account.open()
+    made = instances(await provider.create(launches(8)))
+    account.server.refuse(code, ["TerminateInstances"], times=100)
+    assert (await provider.delete(made)).keys() == {one.id for one in made}
+    assert account.server.calls["TerminateInstances"] == 1
+    account.server.faults.clear()
+
+
+async def test_a_cloud_where_nothing_listens_is_asked_again_later(account: Account) -> None:
+    made = instances(await account.open().create(launches(2)))
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    provider = account.open(endpoint=f"http://127.0.0.1:{port}")
+    with pytest.raises(Transient):
+        await provider.list(BLUE)
+    refused = await provider.delete(made)
+    assert [type(refused[one.id]) for one in made] == [Transient, Transient]
+
+
+@pytest.mark.parametrize("flavor", ["small", "any"])
+async def test_what_was_just_made_is_not_taken_for_gone_if_it_is_not_found_yet(
+    account: Account, flavor: str
+) -> None:
+    account.server.ec2.lag_s = 0.3
+    provider = account.open()
+    made = instances(await provider.create(launches(2, flavor)))
+    refused = await provider.delete(made)
+    assert {id: type(error) for id, error in refused.items()} == {one.id: Transient for one in made}
+    assert [one.id for one in await provider.list(BLUE)] == [one.id for one in made]
+    await delete_until_gone(provider, BLUE)
+    assert account.server.ec2.living() == []
+
+
+async def test_a_site_is_not_removed_before_instances_without_a_name_are_gone(
+    account: Account,
+) -> None:
+    provider = account.open(placement=True)
+    await provider.prepare(BLUE)
+    account.server.refuse("RequestLimitExceeded", ["CreateTags"], 503, times=3)
+    await provider.create(launches(3, "any"))
+    await account.open().create([replace(one, cluster=GREEN) for one in launches(1)])
+    assert await provider.list(BLUE) == []
+    assert len(account.server.ec2.living()) == 4
+    with pytest.raises(Transient, match=f"3 instances of {BLUE} are still going"):
+        await provider.remove(BLUE)
+    await remove_until_gone(provider, BLUE)
+    assert len(account.server.ec2.living()) == 1
+    assert account.server.ec2.groups == {}
 
 
 @pytest.mark.accepts("C2")

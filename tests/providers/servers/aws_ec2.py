@@ -54,6 +54,8 @@ class Ec2:
         self.groups: dict[str, str] = {}
         """Placement groups and their strategies."""
         self.placed: dict[str, str] = {}
+        self.protected: set[str] = set()
+        """Instances that must not be terminated."""
         self.booted: dict[str, str] = {}
         """The user data that instances booted with last."""
         self.requests: list[Form] = []
@@ -217,8 +219,7 @@ class Ec2:
 
     def _seen(self, body: bytes) -> bytes:
         """Without what is not to be seen yet."""
-        now = time.monotonic()
-        hidden = {id for id, at in self._visible_at.items() if at > now}
+        hidden = self._hidden()
         if not hidden:
             return body
         root = ET.fromstring(body)  # noqa: S314 - our own server's
@@ -227,6 +228,10 @@ class Ec2:
                 if _text(item, "instanceId") in hidden:
                     some.remove(item)
         return ET.tostring(root)
+
+    def _hidden(self) -> set[str]:
+        now = time.monotonic()
+        return {id for id, at in self._visible_at.items() if at > now}
 
     def _reservation(self, environ: dict[str, Any], ids: Sequence[str]) -> tuple[int, bytes]:
         """The answer to a launch: instances as they are now."""
@@ -241,7 +246,11 @@ class Ec2:
     def _TerminateInstances(self, environ: dict[str, Any], form: Form) -> tuple[int, bytes]:
         if form.get("DryRun") == "true":
             return self._forward(environ, form)
-        for one in self._named(form):
+        wanted = self._named(form)
+        for one in wanted:
+            if one.id in self.protected:
+                raise Refusal("OperationNotPermitted", f"The instance '{one.id}' is protected")
+        for one in wanted:
             if one.state not in ("shutting-down", "terminated"):
                 self._end(one)
         return 200, f'<TerminateInstancesResponse xmlns="{NS}"/>'.encode()
@@ -334,7 +343,8 @@ class Ec2:
 
     def _named(self, form: Form, state: str | None = None) -> list[Instance]:
         ids = [value for key, value in form.items() if key.startswith("InstanceId")]
-        there = {one.id: one for one in self.instances()}
+        hidden = self._hidden()
+        there = {one.id: one for one in self.instances() if one.id not in hidden}
         if missing := [id for id in ids if id not in there]:
             malformed = not missing[0].startswith("i-")
             code = "InvalidInstanceID." + ("Malformed" if malformed else "NotFound")

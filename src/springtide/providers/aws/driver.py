@@ -61,6 +61,14 @@ class Ec2:
         return Site(wanted.control_address or own_address())
 
     def remove(self, cluster: str) -> None:
+        """Also of instances that have no name, and so are not listed yet."""
+        if left := self._living(cluster):
+            going = self._terminate_all(
+                [one["InstanceId"] for one in left if not shapes.is_dead(one)]
+            )
+            for error in going.values():
+                raise error
+            raise Transient(f"{len(left)} instances of {cluster} are still going")
         if self._account.wanted.placement:
             with suppress(Missing):
                 self._account.ask("delete_placement_group", GroupName=requests.group_name(cluster))
@@ -75,11 +83,9 @@ class Ec2:
         return self._launcher.launch(launches)
 
     def delete(self, instances: Sequence[Instance]) -> Mapping[str, CloudError]:
-        ids = [one.id for one in instances if one.state is not InstanceState.DELETING]
-        refused: dict[str, CloudError] = {}
-        for at in range(0, len(ids), PAGE // 2):
-            refused |= self._terminate(ids[at : at + PAGE // 2])
-        return refused
+        return self._terminate_all(
+            [one.id for one in instances if one.state is not InstanceState.DELETING]
+        )
 
     def reboot(self, instance: Instance, launch: Launch) -> Instance:
         """Spot instances cannot be stopped: they start afresh with the user data they have."""
@@ -150,18 +156,32 @@ class Ec2:
         raw: Raw = found[0]["Instances"][0]
         return raw
 
+    def _terminate_all(self, ids: Sequence[str]) -> dict[str, CloudError]:
+        refused: dict[str, CloudError] = {}
+        for at in range(0, len(ids), PAGE // 2):
+            refused |= self._terminate(ids[at : at + PAGE // 2])
+        return refused
+
     def _terminate(self, ids: Sequence[str]) -> dict[str, CloudError]:
         """One that is unknown or protected spoils the call for all: it is found by halving."""
         if not ids:
             return {}
         try:
             self._account.ask("terminate_instances", InstanceIds=list(ids))
-        except Missing:
-            return self._halved(ids) if len(ids) > 1 else {}
         except Rejected as error:
-            return self._halved(ids) if len(ids) > 1 else {ids[0]: error}
+            if len(ids) > 1 and names_any(error, ids):
+                return self._halved(ids)
+            return dict.fromkeys(ids, error) if len(ids) > 1 else self._refused(ids[0], error)
         except CloudError as error:
             return dict.fromkeys(ids, error)
+        return {}
+
+    def _refused(self, id: str, error: Rejected) -> dict[str, CloudError]:
+        """What is not found is gone, unless it was just made: then it is to be seen soon."""
+        if not isinstance(error, Missing):
+            return {id: error}
+        if id in self._launcher.recent:
+            return {id: Transient(f"{id} was just made and is not to be seen yet: {error}")}
         return {}
 
     def _halved(self, ids: Sequence[str]) -> dict[str, CloudError]:
@@ -201,6 +221,11 @@ class Ec2:
             time.sleep(pause_s)
             pause_s = min(1.5 * pause_s, LONGEST_PAUSE_S)
         return raw
+
+
+def names_any(error: CloudError, ids: Sequence[str]) -> bool:
+    """Whether the others could go without the one that the error is about."""
+    return any(id in str(error) for id in ids)
 
 
 def is_unnamed(raw: Raw, now: float) -> bool:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
 from threading import Lock
@@ -17,6 +18,7 @@ from springtide.ports import CloudError, Instance, Launch, NoCapacity, Transient
 from springtide.providers.aws import requests, shapes
 from springtide.providers.aws.account import Account
 from springtide.providers.aws.errors import Duplicate, Mismatch, Missing, said
+from springtide.providers.aws.recent import Recent
 from springtide.providers.aws.requests import Plan, Request
 from springtide.providers.cloud import Catalog, roster, tags
 
@@ -34,6 +36,7 @@ class Launcher:
     def __init__(self, account: Account, catalog: Catalog) -> None:
         self._account = account
         self._catalog = catalog
+        self.recent = Recent()
         self._lock = Lock()
         """Batches that are launched at once find out once."""
         self._root_devices: dict[str, str] = {}
@@ -76,13 +79,10 @@ class Launcher:
             answer = self._account.ask("run_instances", ClientToken=token, **request)
             return list(answer["Instances"])
 
-        alive = self._once(launches, ask)
-        made = {one.node: one for one in (shapes.instance(raw, self._catalog) for raw in alive)}
-        full = f"the cloud had room for {len(made)} of {len(launches)}"
-        return {one.node: made.get(one.node) or NoCapacity(full) for one in launches}
+        return decide_answers(launches, self._once(launches, ask), self._catalog, ())
 
     def _once(self, launches: Sequence[Launch], ask: Callable[[str], list[Raw]]) -> list[Raw]:
-        """Those that live of what the launches made, now or before."""
+        """What the launches made, now or before, some of which may have died since."""
         salt = ""
         for _ in range(TOKENS):
             token = requests.token(launches, salt)
@@ -92,9 +92,9 @@ class Launcher:
                 made = self._made_with(token)
                 if not made:
                     raise Transient(f"{error}; what it made then is not to be seen yet") from error
-            alive = [one for one in made if not shapes.is_dead(one)]
-            if alive or not made:
-                return alive
+            self.recent.add(one["InstanceId"] for one in made)
+            if not made or not all(map(shapes.is_dead, made)):
+                return made
             salt = token
         raise Transient(f"what {launches[0].node} and others had is going; asked too often")
 
@@ -138,13 +138,11 @@ class Launcher:
                 said("create fleet", one.get("ErrorCode", ""), one.get("ErrorMessage", ""))
                 for one in answer.get("Errors", ())
             ]
-            return self._of_fleet(answer, requests.ordered(launches))
+            return self._of_fleet(answer, launches)
 
-        alive = self._once(launches, ask)
-        self._name(alive)
-        made = {one.node: one for one in (shapes.instance(raw, self._catalog) for raw in alive)}
-        full = decide_refusal(refusals, len(made), len(launches))
-        return {one.node: made.get(one.node) or full for one in launches}
+        made = self._once(launches, ask)
+        self._name([one for one in made if not shapes.is_dead(one)])
+        return decide_answers(launches, made, self._catalog, refusals)
 
     def _fleet_of(self, token: str, request: Request) -> Raw:
         try:
@@ -155,18 +153,19 @@ class Launcher:
             self._versions.clear()
             raise Transient(f"{error}; it is made anew") from error
 
-    def _of_fleet(self, answer: Raw, members: Sequence[roster.Member]) -> list[Raw]:
+    def _of_fleet(self, answer: Raw, launches: Sequence[Launch]) -> list[Raw]:
         """Its instances with the tags they are to have; each is the same node's every time."""
-        ids = sorted(id for one in answer.get("Instances", ()) for id in one["InstanceIds"])
-        if not ids:
+        told = {id: one for one in answer.get("Instances", ()) for id in one["InstanceIds"]}
+        if not told:
             return []
+        ids = sorted(told)
         found = {
             one["InstanceId"]: one
             for one in self._described([{"Name": "instance-id", "Values": ids}])
         }
         return [
-            named(found.get(id, {"InstanceId": id}), member)
-            for id, member in zip(ids, members, strict=False)
+            named(found.get(id) or unseen(id, told[id], launches[0], self._catalog), member)
+            for id, member in zip(ids, requests.ordered(launches), strict=False)
         ]
 
     def _name(self, instances: Sequence[Raw]) -> None:
@@ -236,6 +235,20 @@ def named(raw: Raw, member: roster.Member) -> Raw:
     return {**raw, "Tags": [{"Key": key, "Value": value} for key, value in kept.items()]}
 
 
+def unseen(id: str, pool: Raw, launch: Launch, catalog: Catalog) -> Raw:
+    """An instance of a fleet that EC2 does not describe yet: as it was asked for."""
+    override = pool.get("LaunchTemplateAndOverrides", {}).get("Overrides", {})
+    type = pool.get("InstanceType") or override.get("InstanceType")
+    return {
+        "InstanceId": id,
+        "ImageId": catalog.image_id(launch),
+        "InstanceType": type or shapes.types_of(catalog.flavor_type(launch))[0],
+        "Placement": {"AvailabilityZone": override.get("AvailabilityZone") or launch.zone},
+        "LaunchTime": datetime.now(UTC),
+        "Tags": requests.tagged("instance", tags.shared(launch))["Tags"],
+    }
+
+
 def decide_adoptions(
     found: Sequence[Raw], wanted: Sequence[roster.Member]
 ) -> list[tuple[Raw, roster.Member]]:
@@ -250,6 +263,22 @@ def decide_adoptions(
             free.remove(member)
             pairs.append((raw, member))
     return pairs
+
+
+def decide_answers(
+    launches: Sequence[Launch],
+    made: Sequence[Raw],
+    catalog: Catalog,
+    refusals: Sequence[CloudError],
+) -> dict[str, Instance | CloudError]:
+    """There was room for those that died since: they are launched again, right here."""
+    answers: dict[str, Instance | CloudError] = {}
+    for raw in made:
+        one = shapes.instance(raw, catalog)
+        gone = Transient(f"{one.node}: {one.id} was made and is gone already")
+        answers[one.node] = gone if shapes.is_dead(raw) else one
+    full = decide_refusal(refusals, len(made), len(launches))
+    return {one.node: answers.get(one.node, full) for one in launches}
 
 
 def decide_refusal(refusals: Sequence[CloudError], made: int, wanted: int) -> CloudError:
