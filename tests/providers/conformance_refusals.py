@@ -48,6 +48,21 @@ class Refusals:
         (made,) = instances(await provider.create([launch(world, BLUE, "n0")]))
         assert [one.id for one in await running(provider, BLUE, 1)] == [made.id]
 
+    async def test_a_cloud_that_nobody_reaches_may_be_reached_later(self, world: World) -> None:
+        """A broken line is no refusal: nothing may be given up for it."""
+        if world.unreached is None:
+            pytest.skip("there is nothing between it and us that could break")
+        there = await prepared(world, BLUE)
+        made = instances(await there.create([launch(world, BLUE, "n0")]))
+        provider = world.unreached()
+        with pytest.raises(Transient):
+            await provider.list(BLUE)
+        with pytest.raises(Transient):
+            await provider.create([launch(world, BLUE, "n1")])
+        refused = await provider.delete(made)
+        assert [type(error) for error in refused.values()] == [Transient]
+        assert [one.id for one in await running(there, BLUE, 1)] == [made[0].id]
+
     async def test_a_throttled_list_is_an_error_and_never_an_empty_list(self, world: World) -> None:
         if world.throttle is None:
             pytest.skip("this cloud throttles nothing")

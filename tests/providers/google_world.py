@@ -104,6 +104,7 @@ def world_of(place: Place) -> World:
         many=1000,
         batch=1000,
         throttle=lambda: server.refuse("*", 429, "rateLimitExceeded"),
+        unreached=lambda: place.open(endpoint="http://127.0.0.1:1"),
     )
 
 

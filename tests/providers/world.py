@@ -52,6 +52,8 @@ class World:
     """How many instances to launch when calls are counted."""
     batch: int = 1
     """How many instances the cloud makes with one call."""
+    unreached: Callable[[], Provider] | None = None
+    """A client of the cloud where nobody answers."""
     throttle: Callable[[], object] | None = None
     """Have the cloud throttle the next call, whatever it is."""
 

@@ -115,6 +115,7 @@ async def azure_world(server: AzureServer, directory: Path) -> AsyncIterator[Wor
         calls=lambda: len(server.calls),
         many=1000,
         throttle=lambda: setattr(server, "throttles", 1),
+        unreached=lambda: client(wanted.but(endpoint="http://127.0.0.1:1"), directory),
     )
     for one in opened:
         await one.close()

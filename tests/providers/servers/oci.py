@@ -433,6 +433,7 @@ class Place:
             many=1000,
             batch=1,
             throttle=lambda: setattr(self.cloud, "throttled", 1),
+            unreached=lambda: self.open(endpoint="http://127.0.0.1:1"),
         )
 
 
