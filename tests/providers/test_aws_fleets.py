@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from springtide.ports import Launch
 from tests.providers.conformance import Conformance
 from tests.providers.servers.aws import Server, serving
 from tests.providers.servers.aws_world import Account, account_of, world_of
-from tests.providers.world import World
+from tests.providers.world import BLUE, World, instances
+
+LOOKS = 8
+"""Once before the launch; for each fleet before it and after it, on some pages."""
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +32,24 @@ async def account(server: Server, tmp_path: Path) -> AsyncIterator[Account]:
 
 @pytest.mark.accepts("C30")
 class TestAwsFleets(Conformance):
-    """A call for each node, as its name is its own: so a batch is of one."""
+    """Names take a call for each node, as they are its own; all other calls are by the batch."""
 
     @pytest.fixture
     async def world(self, account: Account) -> World:
-        return replace(world_of(account, subnets=account.subnets), flavor="any", many=200, batch=1)
+        calls = account.server.calls
+        return replace(
+            world_of(account, subnets=account.subnets),
+            flavor="any",
+            many=200,
+            calls=lambda: calls.total() - calls["CreateTags"],
+        )
+
+
+async def test_many_nodes_are_few_fleets_and_a_name_for_each(account: Account) -> None:
+    provider = account.open(subnets=account.subnets)
+    wanted = [Launch(BLUE, f"n{number:04}", 1, "g", "base", "any") for number in range(200)]
+    assert len(instances(await provider.create(wanted))) == 200
+    calls = account.server.calls
+    assert (calls["CreateFleet"], calls["CreateTags"]) == (2, 200)
+    assert calls["CreateLaunchTemplate"] == 1
+    assert calls["DescribeInstances"] <= LOOKS

@@ -506,6 +506,44 @@ async def test_a_check_tells_rights_that_are_missing(account: Account) -> None:
     assert "AAAA-secret" not in str(checks)
 
 
+FLEET_RIGHTS = {
+    "right to create fleets": "CreateFleet",
+    "right to create launch templates": "CreateLaunchTemplate",
+    "right to change launch templates": "CreateLaunchTemplateVersion",
+    "right to name instances": "CreateTags",
+}
+
+
+@pytest.mark.parametrize(
+    ("flavors", "zones"), [(("small", "any"), True), (("small",), False)], ids=["types", "subnets"]
+)
+async def test_a_check_tries_the_rights_that_fleets_need(
+    account: Account, flavors: tuple[str, ...], zones: bool
+) -> None:
+    provider = account.open(subnets=account.subnets)
+    wanted = need(flavors=flavors, zones=account.zones[:1] if zones else ())
+    before = by_name(await provider.check(BLUE, [need(zones=account.zones), wanted]))
+    assert before["right to create launch templates"].ok
+    assert "before there is" in before["right to change launch templates"].text
+    assert account.server.ec2.backend.launch_templates == {}
+    await provider.create(launches(1, "any"))
+    checks = by_name(await provider.check(BLUE, [wanted]))
+    assert [checks[right].ok for right in FLEET_RIGHTS] == [True] * len(FLEET_RIGHTS)
+    account.server.denied |= set(FLEET_RIGHTS.values())
+    checks = by_name(await provider.check(BLUE, [wanted]))
+    assert [checks[right].ok for right in FLEET_RIGHTS] == [False] * len(FLEET_RIGHTS)
+    assert len(account.server.ec2.living()) == 1
+
+
+async def test_a_check_does_not_ask_for_rights_of_fleets_that_nobody_makes(
+    account: Account,
+) -> None:
+    checks = by_name(
+        await account.open(subnets=account.subnets).check(BLUE, [need(zones=account.zones)])
+    )
+    assert not FLEET_RIGHTS.keys() & checks.keys()
+
+
 @pytest.mark.accepts("A25")
 async def test_credentials_that_others_can_read_are_complained_about(account: Account) -> None:
     account.credentials.chmod(0o644)

@@ -147,6 +147,8 @@ class Ec2:
     def _CreateFleet(self, environ: dict[str, Any], form: Form) -> tuple[int, bytes]:
         """Pools are filled in the order they are named in."""
         self.requests.append(form)
+        if form.get("DryRun") == "true":
+            return self._forward(environ, form)
         known = self._same(form)
         if known is not None:
             return 200, known[2].encode()

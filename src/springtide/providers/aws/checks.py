@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from springtide.ports import Check, CloudError, Denied, Launch, Need, Rejected
+from springtide.ports import Check, CloudError, Denied, Need, Rejected
 from springtide.providers.aws import quotas, requests, shapes
 from springtide.providers.aws.account import Account
-from springtide.providers.aws.errors import Allowed, Missing
 from springtide.providers.aws.launches import Launcher
 from springtide.providers.aws.prices import Prices
+from springtide.providers.aws.rights import Rights
 from springtide.providers.cloud import Catalog, tags
 
 OPEN_TO_OTHERS = 0o077
@@ -35,12 +35,14 @@ class Checks:
         if any(one.name == "credentials" and not one.ok for one in checks):
             return checks
         types = self._types(needs)
+        rights = Rights(self.account, self.catalog, self.launcher)
         parts: list[tuple[str, Callable[[], Iterator[Check]]]] = [
             ("images", lambda: self._images(needs)),
             ("flavors", lambda: self._flavors(needs, types)),
             ("zones", lambda: self._zones(needs)),
             ("subnets", lambda: self._subnets(needs)),
-            ("rights", lambda: self._rights(cluster, needs)),
+            ("rights", lambda: rights.of_instances(cluster, needs)),
+            ("rights of fleets", lambda: rights.of_fleets(cluster, needs)),
             ("quota", lambda: self._quotas(cluster, needs, types)),
             ("prices", lambda: self._prices(needs, types)),
         ]
@@ -159,38 +161,6 @@ class Checks:
         yield Check(
             "addresses", free >= count, text, "" if free >= count else "add a larger subnet"
         )
-
-    def _rights(self, cluster: str, needs: Sequence[Need]) -> Iterator[Check]:
-        """By calls that AWS decides on and does not make."""
-        for need in needs[:1]:
-            zone = next((one for one in need.zones if one in self.account.wanted.subnets), None)
-            launch = Launch(cluster, "check", 1, need.group, need.image, need.flavors[0], zone)
-            request = requests.run([launch], self.launcher.plan(launch))
-            request["InstanceType"] = self._types_of(launch.flavor)[0]
-            yield self._dry("create instances", "run_instances", request)
-        ours = [{"Name": f"tag:{tags.CLUSTER}", "Values": [cluster]}]
-        found = self.account.ask("describe_instances", Filters=ours)["Reservations"]
-        if not found:
-            text = "cannot be tried before there is an instance"
-            yield Check("right to delete instances", None, text)
-            return
-        ids = [found[0]["Instances"][0]["InstanceId"]]
-        yield self._dry("delete instances", "terminate_instances", {"InstanceIds": ids})
-
-    def _dry(self, what: str, operation: str, request: dict[str, Any]) -> Check:
-        title = f"right to {what}"
-        try:
-            self.account.ask(operation, DryRun=True, **request)
-        except Allowed:
-            return Check(title, True, "by a dry run")
-        except Denied as error:
-            todo = "allow it: docs/providers/aws.md has the least policy"
-            return Check(title, False, str(error), todo)
-        except Missing as error:
-            return Check(title, None, f"cannot be tried: {error}")
-        except Rejected as error:
-            return Check(title, False, str(error), "correct the provider block")
-        return Check(title, True, "the service does not know dry runs")
 
     def _quotas(
         self, cluster: str, needs: Sequence[Need], types: Mapping[str, Raw]

@@ -45,9 +45,7 @@ class Launcher:
     def launch(self, launches: Sequence[Launch]) -> dict[str, Instance | CloudError]:
         first = launches[0]
         plan = self.plan(first)
-        types = shapes.types_of(self._catalog.flavor_type(first))
-        subnets = requests.subnets_of(first, plan.wanted)
-        if len(types) > 1 or len(subnets) > 1:
+        if requests.is_choice(first, self._catalog, plan.wanted):
             return self._fleet(launches, plan)
         return self._run(launches, plan)
 
@@ -181,16 +179,20 @@ class Launcher:
 
     def _version(self, launch: Launch, plan: Plan) -> str:
         """The version of the cluster's own template that says this; made if there is none."""
-        data = requests.template(launch, plan, self._site_data(plan))
+        data = self.template(launch, plan)
         digest = sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:40]
         with self._lock:
             if digest not in self._versions:
-                self._versions |= self._known_versions(launch.cluster)
+                self._versions |= self.known_versions(launch.cluster)
             if digest not in self._versions:
                 self._versions[digest] = self._new_version(launch.cluster, data, digest)
             return self._versions[digest]
 
-    def _known_versions(self, cluster: str) -> dict[str, str]:
+    def template(self, launch: Launch, plan: Plan) -> Request:
+        return requests.template(launch, plan, self._site_data(plan))
+
+    def known_versions(self, cluster: str) -> dict[str, str]:
+        """Of the cluster's own template, by what they say; none if there is no template."""
         pages = partial(self._account.pages, "describe_launch_template_versions")
         try:
             found = list(

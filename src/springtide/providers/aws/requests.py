@@ -60,6 +60,12 @@ def subnets_of(launch: Launch, wanted: Aws) -> list[str]:
     return [wanted.subnets[launch.zone]]
 
 
+def is_choice(launch: Launch, catalog: Catalog, wanted: Aws) -> bool:
+    """Whether there are several types or subnets: only a fleet chooses among them."""
+    types = types_of(catalog.flavor_type(launch))
+    return len(types) > 1 or len(subnets_of(launch, wanted)) > 1
+
+
 def ordered(launches: Sequence[Launch]) -> list[roster.Member]:
     return roster.ordered([(one.node, one.generation) for one in launches])
 
