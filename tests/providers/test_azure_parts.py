@@ -318,7 +318,7 @@ def test_rights_are_found_missing_one_by_one() -> None:
     [
         (2, 7600, "x86_64", ""),
         (3, 7600, "x86_64", "flavors.small.cpus to 2"),
-        (2, 8192, "x86_64", "flavors.small.memory to 7690M"),
+        (2, 8192, "x86_64", "flavors.small.memory to 7608M"),
         (2, 7600, "aarch64", "flavors.small.arch to x86_64"),
     ],
 )

@@ -109,7 +109,7 @@ async def test_a_subnet_that_is_not_there_is_told(place: Place) -> None:
 @pytest.mark.parametrize(
     ("flavor", "todo"),
     [
-        ({"memory": 64000}, "set flavors.mine.memory to 63313M or less"),
+        ({"memory": 64000}, "set flavors.mine.memory to 62658M or less"),
         ({"cpus": 16}, "set flavors.mine.cpus to 8 or less"),
         ({"arch": "aarch64"}, "set flavors.mine.arch to it"),
         ({"type": "VM.Standard.E4.Flex.99.64"}, "correct flavors.mine.type"),

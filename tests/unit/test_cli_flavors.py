@@ -15,10 +15,11 @@ from springtide.batch.slurm_conf import render as render_conf
 from springtide.cli import file_checks, provider_checks
 from springtide.cli.endings import Exit
 from springtide.cli.init import render
-from springtide.cli.sizes import render_yaml, seen_by_linux
+from springtide.cli.sizes import render_yaml
 from springtide.cli.subject import run as run_program
 from springtide.cli.subject import subject
 from springtide.ports import CloudFlavor, Site
+from springtide.providers.cloud.memory import seen_by_linux
 from springtide.spec import parse
 from tests.providers.servers import oci
 from tests.providers.servers.oci_cloud import COMPARTMENT, SUBNET

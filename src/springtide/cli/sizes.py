@@ -7,23 +7,11 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from springtide.ports import CloudFlavor
+from springtide.providers.cloud.memory import seen_by_linux
 
 COLUMNS = ("name", "cpus", "memory", "arch", "threads", "gpus", "price")
-KERNEL_PERCENT = 4
-KERNEL_MIB = 256
 _NAME = re.compile("[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _TYPE = re.compile("[A-Za-z0-9_][A-Za-z0-9_.:/|-]{0,255}")
-
-
-def seen_by_linux(nominal: int) -> int:
-    """The memory that a node surely shows of what its size has by name, in MiB.
-
-    Firmware and kernel keep some to themselves: about a 64th for the table of pages, and room
-    for a crash kernel, which is fixed. Less 4 % and 256 MiB covers both, but it is never less
-    than half. slurmd reports what is left, and Slurm drains a node that has less than its line
-    in slurm.conf says.
-    """
-    return max(nominal * (100 - KERNEL_PERCENT) // 100 - KERNEL_MIB, nominal // 2, 1)
 
 
 def select(found: Mapping[str, CloudFlavor], names: Sequence[str]) -> list[CloudFlavor]:

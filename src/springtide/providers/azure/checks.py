@@ -11,10 +11,9 @@ from springtide.providers.azure.account import readable_by_others
 from springtide.providers.azure.resources import Resources
 from springtide.providers.azure.shapes import Json
 from springtide.providers.cloud import Catalog
+from springtide.providers.cloud.memory import seen_by_linux
 from springtide.spec.clouds import Azure
 
-MEMORY_SHARE, KERNEL_MIB = 0.97, 256
-"""What a Linux kernel shows of a machine's memory, at least: this share, less so much."""
 SPOT_CORES = "lowPriorityCores"
 RIGHTS = (
     "Microsoft.Compute/virtualMachines/read",
@@ -199,7 +198,7 @@ def check_quota(usage: Json, more: int) -> Check:
 
 def check_size(name: str, size: CloudFlavor, cpus: int, memory: int, arch: str) -> Check:
     """Slurm drains a node that has less than it was told."""
-    shown = int(size.memory * MEMORY_SHARE) - KERNEL_MIB
+    shown = seen_by_linux(size.memory)
     text = f"{size.name} has {size.cpus} CPUs, {size.memory} MiB, {size.arch}"
     todo = ""
     if arch != size.arch:

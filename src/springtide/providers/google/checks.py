@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from springtide.ports import Check, CloudError, CloudFlavor, Launch, Need
+from springtide.providers.cloud.memory import seen_by_linux
 from springtide.providers.google import parse, render
 from springtide.providers.google.credentials import check_file
 from springtide.providers.google.errors import is_missing
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from springtide.providers.google.driver import Compute
 
 ROLE = "give the service account the role in docs/providers/google.md"
-KERNEL_SHARE, KERNEL_MIB = 0.97, 256
-"""A kernel shows less memory than its machine has: at least so much is left."""
 USE = "compute.subnetworks.use"
 Quotas = Mapping[str, tuple[float, float]]
 """Limit and usage of each metric."""
@@ -137,7 +136,7 @@ def _machines(driver: Compute, needs: Sequence[Need]) -> Iterator[Check]:
 
 def decide_size(name: str, flavor: Flavor, has: CloudFlavor, zone: str) -> Check:
     """Whether the machine is as big as Slurm is told; a smaller node is drained at once."""
-    most = int(has.memory * KERNEL_SHARE) - KERNEL_MIB
+    most = seen_by_linux(has.memory)
     title, wrong, todo = f"flavor {name}", "", ""
     if flavor.cpus > has.cpus:
         wrong, todo = f"{flavor.cpus} cpus, it has {has.cpus}", f"set cpus: {has.cpus}"

@@ -8,15 +8,13 @@ from typing import Any, Protocol
 
 from springtide.ports import Check, CloudError, Instance, Need
 from springtide.providers.cloud import Catalog
+from springtide.providers.cloud.memory import seen_by_linux
 from springtide.providers.oci.account import Account, decide_exposed
 from springtide.providers.oci.errors import calling
 from springtide.providers.oci.launches import MARKETS, PREEMPTIBLE, decide_domain
 from springtide.providers.oci.limits import Left, decide_room, decide_units, take
 from springtide.providers.oci.shapes import decide_flavor, decide_misfit, parse_shape
 from springtide.spec.clouds import Oci
-
-KERNEL_SHARE, KERNEL_MIB = 0.97, 256
-"""What Linux shows of a machine's memory: this share of it, less so much."""
 
 
 class Sight(Protocol):
@@ -92,7 +90,7 @@ class Checks:
         if wanted.cpus > real.cpus:
             todo = f"set flavors.{name}.cpus to {real.cpus} or less"
             return Check(title, False, f"{type} has {real.cpus} cpus, not {wanted.cpus}", todo)
-        if wanted.memory > (most := decide_memory(real.memory)):
+        if wanted.memory > (most := seen_by_linux(real.memory)):
             text = f"of {real.memory} MiB of {type}, Linux shows fewer than {wanted.memory}"
             return Check(title, False, text, f"set flavors.{name}.memory to {most}M or less")
         return Check(title, True, f"{type} has {real.cpus} cpus and {real.memory} MiB")
@@ -189,11 +187,6 @@ class Checks:
 
 
 _POLICY = "see the policy in docs/providers/oci.md"
-
-
-def decide_memory(nominal: int) -> int:
-    """MiB that a node surely has for Slurm, of what its shape is called by."""
-    return int(nominal * KERNEL_SHARE) - KERNEL_MIB
 
 
 def _private(path: Path) -> Check:
