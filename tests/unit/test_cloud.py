@@ -17,6 +17,7 @@ from springtide.ports import (
     InstanceState,
     Launch,
     Rejected,
+    Throttled,
     Transient,
 )
 from springtide.providers.cloud import Cloud, Driver, roster, script
@@ -143,6 +144,23 @@ async def test_a_launch_does_not_wait_behind_reboots() -> None:
     assert not rebooting.done()
     driver.go.set()
     assert len(await rebooting) == 40
+    await cloud.close()
+
+
+async def test_once_throttled_the_rest_of_a_create_is_not_asked_for() -> None:
+    driver = Slow()
+    asked = []
+
+    def refuse(launches: Sequence[Launch]) -> Mapping[str, Instance]:
+        asked.append(launches)
+        raise Throttled("slow down")
+
+    driver.launch = refuse  # type: ignore[method-assign]
+    cloud = opened(driver)
+    answers = await cloud.create([launch(f"n{i:03}") for i in range(1000)])
+    assert {type(one) for one in answers.values()} == {Throttled}
+    assert len(answers) == 1000
+    assert len(asked) <= 16 < 1000 // driver.batch
     await cloud.close()
 
 

@@ -28,6 +28,7 @@ from springtide.ports import (
     Need,
     Rejected,
     Site,
+    Throttled,
     Transient,
 )
 from springtide.providers.cloud.driver import Answers, Driver
@@ -92,9 +93,9 @@ class Cloud:
             for cluster, some in _by_cluster(launches).items():
                 known, missing = decide_missing(some, await self._look(cluster))
                 answers |= known
-                made = await _together(
-                    self._launch(batch) for batch in decide_batches(missing, self.driver.batch)
-                )
+                throttled: list[Throttled] = []
+                batches = decide_batches(missing, self.driver.batch)
+                made = await _together(self._launch(batch, throttled) for batch in batches)
                 for each in made:
                     answers |= each
         return answers
@@ -183,9 +184,11 @@ class Cloud:
         except CloudError as error:
             return error
 
-    async def _launch(self, batch: Sequence[Launch]) -> dict[str, Instance | CloudError]:
+    async def _launch(
+        self, batch: Sequence[Launch], throttled: list[Throttled]
+    ) -> dict[str, Instance | CloudError]:
         try:
-            made: Answers = await self._do(self.driver.launch, batch)
+            made: Answers = await self._do(self._launch_calmly, batch, throttled)
         except CloudError as error:
             return {launch.node: error for launch in batch}
         until = asyncio.get_running_loop().time() + VISIBLE_S
@@ -194,6 +197,16 @@ class Cloud:
                 self._unseen[one.id] = one, until
         silent = Transient("the cloud said nothing about it")
         return {launch.node: made.get(launch.node, silent) for launch in batch}
+
+    def _launch_calmly(self, batch: Sequence[Launch], throttled: list[Throttled]) -> Answers:
+        """Once the cloud throttles, the rest of a create is not asked for."""
+        if throttled:
+            raise throttled[0]
+        try:
+            return self.driver.launch(batch)
+        except Throttled as error:
+            throttled.append(error)
+            raise
 
     @asynccontextmanager
     async def _alone(self, launches: Iterable[Launch]) -> AsyncIterator[None]:
