@@ -9,6 +9,7 @@ from collections.abc import (
     Coroutine,
     Iterable,
     Mapping,
+    MutableSequence,
     Sequence,
 )
 from concurrent.futures import ThreadPoolExecutor
@@ -93,7 +94,7 @@ class Cloud:
             for cluster, some in _by_cluster(launches).items():
                 known, missing = decide_missing(some, await self._look(cluster))
                 answers |= known
-                throttled: list[Throttled] = []
+                throttled: MutableSequence[Throttled] = []
                 batches = decide_batches(missing, self.driver.batch)
                 made = await _together(self._launch(batch, throttled) for batch in batches)
                 for each in made:
@@ -185,7 +186,7 @@ class Cloud:
             return error
 
     async def _launch(
-        self, batch: Sequence[Launch], throttled: list[Throttled]
+        self, batch: Sequence[Launch], throttled: MutableSequence[Throttled]
     ) -> dict[str, Instance | CloudError]:
         try:
             made: Answers = await self._do(self._launch_calmly, batch, throttled)
@@ -198,7 +199,9 @@ class Cloud:
         silent = Transient("the cloud said nothing about it")
         return {launch.node: made.get(launch.node, silent) for launch in batch}
 
-    def _launch_calmly(self, batch: Sequence[Launch], throttled: list[Throttled]) -> Answers:
+    def _launch_calmly(
+        self, batch: Sequence[Launch], throttled: MutableSequence[Throttled]
+    ) -> Answers:
         """Once the cloud throttles, the rest of a create is not asked for."""
         if throttled:
             raise throttled[0]
