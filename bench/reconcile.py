@@ -22,7 +22,8 @@ from springtide.batch.slurm_text import parse_nodes
 from springtide.engine import Engine
 from springtide.layout import Layout
 from springtide.model import Node, NodeState
-from springtide.ports import CloudError, Instance, InstanceState, Launch, Site
+from springtide.ports import CloudError, Instance, InstanceState, Site
+from springtide.providers.none import NoProvider
 from springtide.reconcile import Reconciler
 from springtide.record import Record
 from springtide.spec import Cluster, parse
@@ -87,7 +88,7 @@ def _texts() -> dict[str, str]:
 # --- passes ------------------------------------------------------------------------------------
 
 
-class Listed:
+class Listed(NoProvider):
     """A provider that is a list."""
 
     def __init__(self, instances: Sequence[Instance]) -> None:
@@ -104,21 +105,11 @@ class Listed:
         self.calls += 1
         return tuple(self.there.values())
 
-    async def create(self, launches: Sequence[Launch]) -> Mapping[str, Instance | CloudError]:
-        raise NotImplementedError("nobody asks for nodes here")
-
-    reboot = create
-
     async def delete(self, instances: Sequence[Instance]) -> Mapping[str, CloudError]:
         self.calls += 1
         for one in instances:
             self.there.pop(one.id, None)
         return {}
-
-    async def console(self, instances: Sequence[Instance]) -> Mapping[str, str]:
-        return {}
-
-    async def close(self) -> None: ...
 
 
 @dataclass(slots=True)
