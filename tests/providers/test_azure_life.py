@@ -1,12 +1,17 @@
 """Nodes on Azure when it is full, slow, busy, forgetful or not what the file says."""
 
 import asyncio
+import json
 import socket
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from random import Random
+from typing import ClassVar
 
 import pytest
 
@@ -254,12 +259,56 @@ async def test_a_launch_that_is_throttled_asks_for_no_more(
     assert len(server.calls) < 60
 
 
+class Identity(BaseHTTPRequestHandler):
+    """Where a machine of Azure's is told tokens of its own."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        token = {"access_token": "of-the-machine", "expires_on": str(int(time.time() + LONG_S))}
+        body = json.dumps(token | {"token_type": "Bearer", "resource": "r"}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nobody reads it."""
+
+
+@contextmanager
+def identity() -> Iterator[tuple[str, list[str]]]:
+    """Its address, and what it is asked."""
+    Identity.asked = []
+    with ThreadingHTTPServer(("127.0.0.1", 0), Identity) as http:
+        thread = threading.Thread(target=http.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{http.server_port}/token", Identity.asked
+        finally:
+            http.shutdown()
+            thread.join(10)
+
+
 async def test_without_a_credentials_file_the_machine_itself_signs_in(
-    server: AzureServer, tmp_path: Path
+    server: AzureServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody is asked before the first call."""
-    opened = client(block(server, tmp_path, credentials=None, endpoint=None), tmp_path)
-    await opened.close()
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nowhere = f"https://127.0.0.1:{closed.getsockname()[1]}"
+    for name in ("AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET"):
+        monkeypatch.delenv(name, raising=False)
+    with identity() as (address, asked):
+        monkeypatch.setenv("IDENTITY_ENDPOINT", address)
+        monkeypatch.setenv("IDENTITY_HEADER", "header")
+        opened = client(block(server, tmp_path, credentials=None, endpoint=nowhere), tmp_path)
+        assert (asked, server.calls) == ([], [])
+        with pytest.raises(Transient):
+            await opened.list("blue")
+        assert [path.partition("?")[0] for path in asked] == ["/token"]
+        await opened.close()
 
 
 async def test_a_cloud_that_does_not_answer_is_not_waited_for_for_ever(

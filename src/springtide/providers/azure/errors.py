@@ -53,7 +53,7 @@ NOT_ALLOWED: dict[str, type[CloudError]] = {
     "deletion": Transient,
     "to be running": Transient,
 }
-"""What an OperationNotAllowed means by a word in it; else it stays wrong. A machine that was
+"""What an OperationNotAllowed means by a word in it; else its status tells. A machine that was
 running when we looked and is not now is started by the next try."""
 
 STATUSES: dict[int, type[CloudError]] = {
@@ -110,7 +110,8 @@ def decide_kind(status: int, code: str, said: str) -> type[CloudError]:
     if status == 429:
         return Throttled
     if code == "OperationNotAllowed":
-        return next((kind for word, kind in NOT_ALLOWED.items() if word in said.lower()), Rejected)
+        by_status = STATUSES.get(status, Rejected)
+        return next((kind for word, kind in NOT_ALLOWED.items() if word in said.lower()), by_status)
     return CODES.get(code) or STATUSES.get(status) or (Transient if status >= 500 else Rejected)
 
 

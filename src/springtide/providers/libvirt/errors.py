@@ -54,7 +54,7 @@ _BY_WORDS: tuple[tuple[str, type[CloudError]], ...] = (
     ("unable to allocate hugepage", NoCapacity),
     ("permission denied", Denied),
     ("authentication", Denied),
-    ("is not active", Rejected),
+    ("is not active", Transient),  # a network or pool that somebody is about to start
     ("no such file", Rejected),
     ("failed to find an available port", NoCapacity),
 )
