@@ -13,6 +13,7 @@ import pytest
 from springtide.guard import Guard
 from springtide.ports import (
     Check,
+    Denied,
     Instance,
     InstanceState,
     Launch,
@@ -558,3 +559,19 @@ async def test_nothing_else_is_asked_without_credentials(account: Account) -> No
     (only,) = await account.open().check(BLUE, [need()])
     assert (only.name, only.ok) == ("credentials", False)
     assert only.todo
+
+
+async def test_credentials_that_come_later_are_found_without_a_new_start(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = account.directory / "later"
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(later))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(account.directory / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    provider = account.open(credentials=None)
+    with pytest.raises(Denied, match=r"provider\.credentials"):
+        await provider.list(BLUE)
+    later.write_text(account.credentials.read_text())
+    assert await provider.list(BLUE) == []

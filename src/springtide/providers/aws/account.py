@@ -9,6 +9,7 @@ from typing import Any
 import boto3
 import botocore.session
 from botocore.config import Config
+from botocore.exceptions import NoCredentialsError
 
 from springtide.ports import CloudError
 from springtide.providers.aws.errors import translated
@@ -34,7 +35,11 @@ class Account:
     def ask(self, operation: str, *, service: str = "ec2", **parameters: Any) -> Answer:
         """One call; raises CloudError."""
         with translated(operation.replace("_", " ")):
-            answer: Answer = getattr(self._client(service), operation)(**parameters)
+            try:
+                answer: Answer = getattr(self._client(service), operation)(**parameters)
+            except NoCredentialsError:
+                self._forget(service)
+                raise
         return answer
 
     def pages(self, operation: str, key: str, **parameters: Any) -> Iterator[Answer]:
@@ -62,6 +67,11 @@ class Account:
             for client in self._clients.values():
                 client.close()
             self._clients.clear()
+
+    def _forget(self, service: str) -> None:
+        """A client that was made without credentials never looks for them again."""
+        with self._lock:
+            self._clients.pop(service, None)
 
     def _client(self, service: str) -> Any:
         """Sessions must not be used by two threads at once, clients may."""
