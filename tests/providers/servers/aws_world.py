@@ -147,4 +147,5 @@ def world_of(account: Account, **keys: Any) -> World:
         many=1000,
         batch=100,
         throttle=lambda: server.refuse("RequestLimitExceeded", None, 503),
+        unreached=lambda: account.open(**(keys | {"endpoint": "http://127.0.0.1:1"})),
     )
