@@ -68,6 +68,15 @@ class Layout:
         return self.state / "containers"
 
     @property
+    def command(self) -> Path:
+        """Which machines that programs switch are ours."""
+        return self.state / "command"
+
+    @property
+    def terraform(self) -> Path:
+        return self.state / "terraform"
+
+    @property
     def log(self) -> Path:
         return self.state / "log"
 
@@ -119,7 +128,15 @@ class Layout:
         return (
             *(self.socket, self.spool, self.programs, self.conf, self.munge_key.parent),
             *(self.munge_socket.parent, self.instances, self.log, self.run, self.slurmctld),
-            *(self.boots, self.accounting, self.database, self.control, self.demo_shared),
+            *(
+                self.command,
+                self.terraform,
+                self.boots,
+                self.accounting,
+                self.database,
+                self.control,
+                self.demo_shared,
+            ),
             self.state / f".{STORED_SPEC}.new",
             *(self.state / f"record.db-{suffix}" for suffix in ("journal", "shm", "wal")),
             *self._marks,

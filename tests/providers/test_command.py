@@ -135,7 +135,7 @@ def test_a_program_that_takes_too_long_is_killed_with_all_it_started(tmp_path: P
 
 
 def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Rejected, match="cannot run /no/such: No such file or directory"):
+    with pytest.raises(Transient, match="cannot run /no/such: No such file or directory"):
         run(["/no/such"], timeout_s=1)
 
 

@@ -22,7 +22,7 @@ from springtide.ports import (
     Transient,
 )
 from springtide.providers.cloud import Catalog
-from springtide.providers.terraform import messages, provider
+from springtide.providers.terraform import messages, parts, provider
 from springtide.spec import Flavor, Image
 from springtide.spec.clouds import Terraform
 from tests.providers.conformance import Conformance
@@ -245,6 +245,31 @@ async def test_a_module_that_does_not_reboot_says_so(place: Place, world: World)
     answer = (await blue.reboot([launch(world, BLUE, "n0")]))["n0"]
     assert isinstance(answer, Rejected)
     assert "when `boot` of a node changes" in str(answer)
+
+
+async def test_a_check_changes_nothing_and_sees_what_a_module_lacks(place: Place) -> None:
+    blue = place.open(BLUE)
+    (fine,) = await blue.check(BLUE, [])
+    assert fine.ok, fine
+    assert not (place.root / "state" / BLUE).exists()
+    main = place.root / "module" / "main.tf"
+    text = main.read_text()
+    main.write_text(text.replace('output "nodes"', 'output "machines"'))
+    (finding,) = await blue.check(BLUE, [])
+    assert (finding.ok, finding.text) == (False, "it declares no output `nodes`")
+    others = await place.open(BLUE, resource="module.machine").check(BLUE, [])
+    assert [one.text for one in others] == [finding.text, "it declares no module.machine"]
+    main.write_text(text + 'output "x" {\n')
+    (broken,) = await blue.check(BLUE, [])
+    assert broken.ok is False
+    assert 'in output "x"' in broken.text
+
+
+def test_parts_of_a_module_are_found_in_its_text() -> None:
+    text = 'variable "nodes" {}\noutput  "nodes" {}\nresource "a_b" "node" {}\nmodule "m" {}\n'
+    assert parts.decide_missing(text, "a_b.node") == parts.decide_missing(text, "module.m") == []
+    (finding,) = parts.decide_missing(text, "a_b.other")
+    assert finding.text == "it declares no a_b.other"
 
 
 async def test_check_says_what_is_missing(place: Place) -> None:

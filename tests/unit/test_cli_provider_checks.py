@@ -74,7 +74,7 @@ def test_every_provider_of_the_file_is_asked_once_and_named_by_its_groups(tmp_pa
 
 
 def test_what_a_group_needs_is_counted_as_if_all_its_nodes_were_up() -> None:
-    text = render("openstack").replace("    min: 0", "    zones: [north]\n    markets: [spot]")
+    text = render("google").replace("    min: 0", "    zones: [north]\n    markets: [spot]")
     spec = parse(text, "c.yaml")
     [place] = places(spec)
     assert asking.needs(spec, place.groups) == [

@@ -19,6 +19,8 @@ from springtide.providers.containers.addresses import MOST_PORTS
 from springtide.spec import Cluster, Containers, NoProvider
 
 OPEN_TO_OTHERS = 0o077
+UNKNOWN = "cannot be found out"
+"""What providers say of what they asked in vain."""
 NOT_FOR_NODES = 3
 """Addresses of a subnet: its own, the bridge's, and the one for all."""
 
@@ -45,9 +47,16 @@ def _answers(subject: Subject, found: Sequence[Place]) -> Iterable[Sequence[Chec
 def _asked(spec: Cluster, place: Place) -> Sequence[Check]:
     try:
         silent = Check("", None, "tells nothing of itself before nodes are made")
-        return ask_check(spec, place) or [silent]
+        return _unreached(ask_check(spec, place)) or [silent]
     except Unanswered as error:
         return [Check("", False, str(error))]
+
+
+def _unreached(checks: Sequence[Check]) -> Sequence[Check]:
+    """If nothing at all could be found out, that is the trouble."""
+    if any(each.ok is not None for each in checks):
+        return checks
+    return [replace(each, ok=False) if UNKNOWN in each.text else each for each in checks]
 
 
 def _label(place: Place, others: Sequence[Place]) -> str:

@@ -23,6 +23,7 @@ from springtide.spec.findings import (
 )
 from springtide.spec.fresh import check_fresh
 from springtide.spec.images import check_images
+from springtide.spec.markets import check_markets
 from springtide.spec.problems import folded
 from springtide.spec.rebuilds import check_rebuilds
 from springtide.spec.values import parse_number, shown
@@ -47,6 +48,7 @@ def check(data: Data) -> list[Finding]:
         *check_rebuilds(data),
         *check_fresh(data),
         *check_images(data),
+        *check_markets(data),
         *_control_apart(data),
         *_attached(data),
     ]

@@ -7,6 +7,7 @@ alone.
 
 from pathlib import Path
 
+from springtide.layout import Layout
 from springtide.ports import Provider
 from springtide.providers.cloud import Catalog, Cloud
 from springtide.providers.command.driver import CommandDriver
@@ -17,5 +18,5 @@ from springtide.spec.clouds import Command
 
 def provider(wanted: Command, catalog: Catalog, state: Path, note: Note) -> Provider:
     notes = Notes(note)
-    marks = Marks(state / "command")
+    marks = Marks(Layout(state).command)
     return Cloud(CommandDriver(wanted, catalog, marks, notes), after=notes.keep)

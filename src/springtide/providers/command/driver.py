@@ -197,7 +197,11 @@ class CommandDriver:
         """What it said of each node; if it failed, that of those it said nothing about."""
         nodes = [one.node for one in of]
         self._notes.begun(command[0], nodes)
-        done = self._ran(command, stdin, of[0].cluster, more or {})
+        try:
+            done = self._ran(command, stdin, of[0].cluster, more or {})
+        except CloudError as error:
+            self._notes.failed(error, nodes)
+            raise
         self._notes.ended(done, nodes)
         failed = dict.fromkeys(nodes, _failure(done)) if done.code else {}
         return {**failed, **lines.parse_answers(done.output, nodes)}

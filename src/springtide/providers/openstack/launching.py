@@ -35,7 +35,7 @@ from springtide.spec.clouds import OpenStack
 SETTLE_S = 10.0
 """How long a launch waits for Nova to find its servers a place."""
 THREADS = 8
-FIRST_LOOK_S, LAST_LOOK_S, GROWTH = 0.5, 3.0, 1.5
+FIRST_LOOK_S, LAST_LOOK_S, GROWTH = 0.25, 3.0, 1.5
 
 UNKNOWN = "whether it was made is not known yet, so it is looked for before it is asked for again"
 

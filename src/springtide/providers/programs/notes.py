@@ -27,6 +27,10 @@ class Notes:
     def ended(self, done: Done, nodes: Collection[str]) -> None:
         self._add("program ended", nodes, done.told())
 
+    def failed(self, error: Exception, nodes: Collection[str]) -> None:
+        """It did not even end by itself."""
+        self._add("program failed", nodes, str(error))
+
     def _add(self, what: str, nodes: Collection[str], detail: str) -> None:
         """For each node if they are few; what was said of many is kept once."""
         if len(nodes) <= FEW:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from springtide.ports import CloudError, Rejected, Transient
+from springtide.ports import Transient
 
 TAIL = 2000
 """Characters of an output that anybody reads."""
@@ -112,13 +112,9 @@ def _start(
             start_new_session=True,
         )
     except OSError as error:
-        raise _not_started(command[0], error) from error
-
-
-def _not_started(program: str, error: OSError) -> CloudError:
-    if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError):
-        return Rejected(f"cannot run {program}: {error.strerror}; correct the cluster file")
-    return Transient(f"cannot run {program}: {error.strerror}")
+        raise Transient(
+            f"cannot run {command[0]}: {error.strerror}; mend it, or the cluster file"
+        ) from error
 
 
 def _kept() -> dict[str, str]:

@@ -14,6 +14,7 @@ they are, whatever changed in the module or in the file since they were made.
 from hashlib import sha256
 from pathlib import Path
 
+from springtide.layout import Layout
 from springtide.ports import Provider
 from springtide.providers.cloud import Catalog, Cloud
 from springtide.providers.programs.notes import Note, Notes
@@ -25,5 +26,5 @@ from springtide.spec.clouds import Terraform
 def provider(wanted: Terraform, catalog: Catalog, state: Path, note: Note) -> Provider:
     notes = Notes(note)
     module = sha256(f"{wanted.module}\n{wanted.resource}".encode()).hexdigest()[:12]
-    program = Program(wanted, state / "terraform" / module, notes)
+    program = Program(wanted, Layout(state).terraform / module, notes)
     return Cloud(TerraformDriver(wanted, catalog, program), threads=4, after=notes.keep)

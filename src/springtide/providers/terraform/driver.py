@@ -21,7 +21,7 @@ from springtide.ports import (
 from springtide.providers.cloud import Catalog
 from springtide.providers.cloud.here import own_address
 from springtide.providers.cloud.script import named
-from springtide.providers.terraform import messages
+from springtide.providers.terraform import messages, parts
 from springtide.providers.terraform.program import Program
 from springtide.spec.clouds import Terraform
 
@@ -127,19 +127,19 @@ class TerraformDriver:
         if shutil.which(program) is None:
             todo = "install it, or set `program` to where it is"
             return [Check("program", False, f"{program} is not on PATH", todo)]
-        if not any(module.glob("*.tf")) and not any(module.glob("*.tf.json")):
+        text = "".join(path.read_text(errors="replace") for path in sorted(module.glob("*.tf")))
+        if not text and not any(module.glob("*.tf.json")):
             return [Check("module", False, f"{module} holds no module", "correct `module`")]
-        return [self._check_module()]
+        missing = parts.decide_missing(text, self._wanted.resource) if text else []
+        return missing or [self._check_module()]
 
     def _check_module(self) -> Check:
-        with self._program.alone():
-            if not self._program.is_prepared():
-                text = f"{self._wanted.module} is looked at when the cluster is deployed"
-                return Check("module", None, text)
-            done = self._program.validate()
-        if done.code:
-            todo = f"run `{self._wanted.program} validate` there"
-            return Check("module", False, str(messages.failure(done)), todo)
+        """In a place of its own: nothing of the cluster's is touched, and nobody waited for."""
+        try:
+            self._program.try_module()
+        except CloudError as error:
+            todo = f"run `{self._wanted.program} init && {self._wanted.program} validate` there"
+            return Check("module", False, str(error), todo)
         return Check("module", True, f"{self._wanted.module} is valid")
 
     def close(self) -> None:

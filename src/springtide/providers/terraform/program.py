@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from springtide.ports import Rejected, Transient
+from springtide.ports import CloudError, Rejected, Transient
 from springtide.providers.programs.notes import Notes
 from springtide.providers.programs.run import Done, run
 from springtide.providers.terraform import messages
@@ -74,7 +74,11 @@ class Program:
     def _apply(self, nodes: Sequence[str], variables: str) -> Mapping[str, str]:
         targets = [f'-target={self._wanted.resource}["{node}"]' for node in nodes]
         self._notes.begun(self._wanted.program, nodes)
-        done = self._run("apply", *_APPLY, variables, *targets)
+        try:
+            done = self._run("apply", *_APPLY, variables, *targets)
+        except CloudError as error:
+            self._notes.failed(error, nodes)
+            raise
         self._notes.ended(messages.readable(done), nodes)
         if not done.code:
             return {}
@@ -88,8 +92,13 @@ class Program:
         if done.code and _NOTHING not in done.output:
             raise messages.failure(done)
 
-    def validate(self) -> Done:
-        return self._run("validate", "-no-color")
+    def try_module(self) -> None:
+        """Whether it is valid; what Terraform keeps of it for that is thrown away."""
+        with tempfile.TemporaryDirectory(prefix="springtide-") as data:
+            for arguments in (("init", "-backend=false", "-input=false"), ("validate",)):
+                done = self._run(*arguments, "-no-color", data=Path(data))
+                if done.code:
+                    raise messages.failure(done)
 
     # What is wanted
 
@@ -133,11 +142,11 @@ class Program:
             raise messages.failure(done)
         return done
 
-    def _run(self, *arguments: str) -> Done:
+    def _run(self, *arguments: str, data: Path | None = None) -> Done:
         if not self._wanted.module.is_dir():
             raise Rejected(f"the module {self._wanted.module} is not there; correct `module`")
         environment = {
-            "TF_DATA_DIR": str(self._directory / "data"),
+            "TF_DATA_DIR": str(data or self._directory / "data"),
             "TF_IN_AUTOMATION": "1",
             "TF_INPUT": "0",
             "CHECKPOINT_DISABLE": "1",
