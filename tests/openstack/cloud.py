@@ -3,12 +3,13 @@
 import json
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from openstack.compute.v2.server import Server
 from openstack.compute.v2.service import Service
 from openstack.config import OpenStackConfig
 from openstack.connection import Connection
@@ -31,6 +32,8 @@ class Cloud:
     nova: Proxy
     servers: Servers
     has_volumes: bool = False
+    is_limited: bool = False
+    """There may be a quota, or no room, that a test made so."""
     images: dict[str, str] = field(default_factory=dict)
     flavors: dict[str, str] = field(default_factory=dict)
     network_id: str = ""
@@ -42,6 +45,7 @@ class Cloud:
 
     def set_quota(self, **limits: int) -> None:
         """Of the members' project: `instances`, `cores`, `ram`; -1 is without limit."""
+        self.is_limited = True
         self.admin.set_compute_quotas(self.project_id, **limits)
 
     def reset_quota(self) -> None:
@@ -49,6 +53,7 @@ class Cloud:
 
     def disable_compute(self) -> None:
         """From now on no valid host is found for new instances."""
+        self.is_limited = True
         self.admin.compute.disable_service(self._compute(), disabled_reason="test")
 
     def enable_compute(self) -> None:
@@ -87,29 +92,32 @@ class Cloud:
     def start_volumes(self) -> None:
         """Cinder costs more memory than any test but those of volumes should: on demand."""
         if not self.has_volumes:
-            self.servers.start_volumes(self._volume_services_are_up)
+            contents.add_service(self.admin, *contents.VOLUMES)
+            with contents.admin() as admin:
+                self.servers.start_volumes(lambda: _volume_services_are_up(admin))
             self.has_volumes = True
 
     def clean(self) -> None:
         """As it was at first, for the next test: no instances, faults, counts or limits."""
         self.nova.forget()
-        self.enable_compute()
-        self.reset_quota()
-        with self.connect() as member:
-            for server in member.compute.servers(details=False):
-                member.compute.delete_server(server, ignore_missing=True)
-            self.await_instances(member, 0)
-            if self.has_volumes:
+        if self.is_limited:
+            self.enable_compute()
+            self.reset_quota()
+            self.is_limited = False
+        for server in self._servers():
+            self.admin.compute.delete_server(server, ignore_missing=True)
+        _until(lambda: not self._servers(), "instances are still there")
+        if self.has_volumes:
+            with self.connect() as member:
                 for volume in member.block_storage.volumes(details=False):
                     member.block_storage.delete_volume(volume.id, ignore_missing=True)
         self.nova.forget()
 
     def await_instances(self, member: Connection, number: int) -> None:
-        deadline = time.monotonic() + GONE_S
-        while len(seen := [server.name for server in member.compute.servers()]) != number:
-            if time.monotonic() > deadline:
-                raise AssertionError(f"not {number} instances but {len(seen)}: {', '.join(seen)}")
-            time.sleep(0.2)
+        _until(
+            lambda: len(list(member.compute.servers())) == number,
+            f"there are not {number} instances",
+        )
 
     def look_around(self) -> None:
         """Learn the ids of what is in it."""
@@ -122,15 +130,24 @@ class Cloud:
         up = {service.binary for service in self.admin.compute.services() if service.state == "up"}
         return up >= set(WORKERS) and bool(list(self.admin.compute.hypervisors()))
 
+    def _servers(self) -> list[Server]:
+        """Of all projects."""
+        return list(self.admin.compute.servers(details=False, all_projects=True))
+
     def _compute(self) -> Service:
         return next(iter(self.admin.compute.services(binary="nova-compute")))
 
-    def _volume_services_are_up(self) -> bool:
-        services = self.admin.block_storage.services()
-        return {s.binary for s in services if s.state == "up"} >= {
-            "cinder-scheduler",
-            "cinder-volume",
-        }
+
+def _until(is_so: Callable[[], bool], otherwise: str) -> None:
+    deadline = time.monotonic() + GONE_S
+    while not is_so():
+        assert time.monotonic() < deadline, f"{otherwise} after {GONE_S:.0f} s"
+        time.sleep(0.1)
+
+
+def _volume_services_are_up(admin: Connection) -> bool:
+    services = admin.block_storage.services()
+    return {s.binary for s in services if s.state == "up"} >= {"cinder-scheduler", "cinder-volume"}
 
 
 def write_clouds(path: Path, credential: tuple[str, str]) -> None:

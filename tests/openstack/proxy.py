@@ -11,6 +11,7 @@ import re
 import select
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -40,6 +41,8 @@ class Fault:
     status: int = 0
     retry_after_s: int | None = None
     silent: bool = False
+    until: threading.Event | None = None
+    """Performed only then, whether the client is still there or not."""
 
     def strikes(self, method: str, path: str) -> bool:
         fits = self.method in ("*", method) and self.path.fullmatch(path) is not None
@@ -97,6 +100,16 @@ class Proxy:
         when silent, stays open until the client gives up."""
         self._add(Fault(method, re.compile(path), times, silent=silent))
 
+    @contextlib.contextmanager
+    def held(self, method: str, path: str) -> Iterator[None]:
+        """The next matching request gets no further until the block ends, and is performed then."""
+        released = threading.Event()
+        self._add(Fault(method, re.compile(path), 1, until=released))
+        try:
+            yield
+        finally:
+            released.set()
+
     def forget(self) -> None:
         """Neither calls nor faults from here on."""
         with self._traffic.lock:
@@ -147,9 +160,12 @@ class _Relay(BaseHTTPRequestHandler):
             self.traffic.note(Call(self.command, path, fault.status))
             self._refuse(fault)
             return
+        if fault is not None and fault.until:
+            fault.until.wait(PATIENCE_S)
         status, headers, answer = self._ask(body)
-        self.traffic.note(Call(self.command, path, 0 if fault else status))
-        if fault is None:
+        lost = fault is not None and fault.until is None
+        self.traffic.note(Call(self.command, path, 0 if lost else status))
+        if fault is None or fault.until:
             self._answer(status, headers, answer)
         elif fault.silent:
             select.select([self.connection], [], [], PATIENCE_S)

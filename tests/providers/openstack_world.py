@@ -31,8 +31,8 @@ from tests.providers.world import BLUE, World
 
 SETTLE_S = 25.0
 """Many work on this machine at once."""
-LOOK_S = 0.25
-MANY, PAGE = 12, 8
+LOOK_S = 0.1
+MANY, PAGE = 7, 5
 ABSENT = "00000000-0000-0000-0000-000000000000"
 REFUSALS = (NoCapacity, QuotaExceeded, Denied, Throttled, Rejected)
 
@@ -108,11 +108,7 @@ def user_data_of(cloud: Cloud, cluster: str, node: str) -> str:
 
 @contextmanager
 def world_of(cloud: Cloud) -> Iterator[World]:
-    """It is empty again at the end, and its providers are closed.
-
-    Nova asks Cinder before it reboots a server hard, whether that has volumes or not.
-    """
-    cloud.start_volumes()
+    """It is empty again at the end, and its providers are closed."""
     undo: list[Callable[[], object]] = []
     drivers: list[OpenStackDriver] = []
 

@@ -302,6 +302,23 @@ async def test_a_launch_that_timed_out_is_found_when_it_has_been_made_after_all(
         assert instances(await provider.create(launches("n0")))[0].id == made.id
 
 
+async def test_a_launch_that_is_performed_late_is_not_asked_for_again_meanwhile(
+    cloud: Cloud,
+) -> None:
+    async with opened(cloud, timeout=4.0) as provider:
+        wanted = launches("n0", "n1")
+        with cloud.nova.held("POST", "/servers"):
+            for _ in range(3):
+                answers = await provider.create(wanted)
+                assert {type(one) for one in answers.values()} == {Transient}
+                assert "not known yet" in str(answers["n0"])
+            assert await provider.list(BLUE) == []
+        made = await until(provider, BLUE, lambda found: len(found) == 2)
+        adopted = instances(await provider.create(wanted))
+        assert [one.id for one in adopted] == [one.id for one in made]
+        assert cloud.nova.count("POST", "/servers") == 1
+
+
 async def test_what_the_project_cannot_do_is_told_with_what_to_do(cloud: Cloud) -> None:
     cloud.set_quota(instances=5, cores=100)
     more = {"key": "nobody", "security_groups": ["none"], "addresses": {"n9": "192.0.2.9"}}
