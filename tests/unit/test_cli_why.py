@@ -136,14 +136,19 @@ async def _die(world: World, name: str) -> None:
 
 @pytest.mark.accepts("X5")
 def test_a_job_is_told_of_the_repair_of_its_node_before_and_afterwards() -> None:
-    with served(SPEC.replace("timing: {", "timing: {reconcile: 50ms, grace: 2s, ")) as world:
+    with served(SPEC.replace("timing: {", "timing: {reconcile: 50ms, grace: 4s, ")) as world:
         _name_jobs(world)
         world.timing.requeue_s = 1.0
         world.submit(1, seconds=LIMIT_S)
         wait_until(lambda: why(world, "1")["now"] == "job 1 runs on c1.")
         world.call(lambda: _die(world, "c1"))
-        wait_until(lambda: "c1 is not well: its instance died" in why(world, "1")["now"])
-        assert "Springtide removes it and gives its jobs back to the q" in why(world, "1")["next"]
+
+        def is_foretold() -> bool:
+            told = why(world, "1")
+            comes = "Springtide removes it and gives its jobs back to the queue"
+            return "c1 is not well: its instance died" in told["now"] and comes in told["next"]
+
+        wait_until(is_foretold)
         wait_until(lambda: bool(_losses(world, "1")))
         assert why(world, "1")["now"].startswith("c1 broke, so the job goes back to the queue: ")
         assert _losses(world, "1") == [f"c1: {line}" for line in _losses(world, "c1")]

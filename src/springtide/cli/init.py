@@ -64,11 +64,15 @@ def _said_before() -> str | None:
     return before.cluster if before else None
 
 
+_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off"})
+"""What YAML takes for something else than a name."""
+
+
 def _refuse(provider: str, cluster: str, attach: str | None) -> None:
     if provider not in KINDS:
         known = ", ".join(KINDS)
         raise Complaint(f"there is no provider {provider!r}; choose one of {known}", Exit.WRONG)
-    if not _CLUSTER.fullmatch(cluster):
+    if not _CLUSTER.fullmatch(cluster) or cluster in _WORDS:
         raise Complaint(
             f"{cluster!r} is no name of a cluster: use a-z, 0-9 and '-', a letter first, "
             "at most 32 characters",

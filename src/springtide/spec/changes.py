@@ -20,9 +20,21 @@ FIXED: Mapping[str, str] = {
     "batch.kind": "the batch system runs",
     "batch.attach": "the batch system runs",
     "batch.user": "files and processes belong to it",
+    "provider.control_address": "slurmctld listens there, and nodes know it",
     "batch.node_port": "slurmd of every node that is up listens there",
 }
 """What cannot change while a cluster lives, and why."""
+PLACES: Mapping[str, tuple[str, ...]] = {
+    "containers": ("subnet",),
+    "openstack": ("cloud",),
+    "aws": ("region",),
+    "oci": ("region", "compartment"),
+    "azure": ("subscription", "resource_group"),
+    "google": ("project",),
+    "libvirt": ("uri",),
+    "terraform": ("module", "resource"),
+}
+"""Keys of a provider that tell where instances are."""
 _APART = frozenset({"nodes", "min", "image", "flavors"})
 """Keys of a group that have changes of their own."""
 
@@ -205,7 +217,8 @@ def _moved(former: Cluster, wanted: Cluster) -> Iterator[str]:
 
 
 def _where(provider: Provider) -> tuple[str, str]:
-    return provider.kind, str(getattr(provider, "subnet", None) or "")
+    found = (str(getattr(provider, key, None) or "") for key in PLACES.get(provider.kind, ()))
+    return provider.kind, " ".join(filter(None, found))
 
 
 def _moving(key: str, other: str, old: Provider, new: Provider) -> str:

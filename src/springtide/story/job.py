@@ -118,23 +118,27 @@ def _completing(case: JobCase, job: Job) -> Told:
     )
 
 
+HOLDS = "`tide holds` tells what is not tried for now and why, and lifts it"
+
 # --- waiting in the queue ------------------------------------------------------------------------
 
 
 def _pending(case: JobCase, job: Job, now: float) -> Told:
     """Slurm's reason, a start that failed, and groups that are held, whichever there are."""
     wait = _in_plain_words(job)
-    stands = _setback(case, job) or f"job {case.id} waits: {wait.now}"
+    setback = _setback(case, job)
+    stands = setback or f"job {case.id} waits: {wait.now}"
+    advice = _boot_log(case) or (HOLDS if setback and case.held else wait.do)
     if case.closed:
         return Told(f"{stands}; nothing is started: {case.closed}", "nothing until then")
     ours = {group: hold for group, hold in case.held.items() if group in case.groups}
     holds = [held(group, hold.why, hold.until, now) for group, hold in ours.items()]
     free = [group for group in case.groups if group not in ours]
     if not holds:
-        return Told(stands, wait.next, _boot_log(case) or wait.do)
+        return Told(stands, wait.next, advice)
     if free:
         elsewhere = f"; Slurm may start it on {', '.join(free)}"
-        return Told(stands, "; ".join(holds) + elsewhere, _boot_log(case) or wait.do)
+        return Told(stands, "; ".join(holds) + elsewhere, advice)
     keys = [hold.key or group for group, hold in ours.items()]
     lift = f"when the cause is gone, `tide holds --lift {keys[0]}` has one node tried at once"
     return Told(stands, "; ".join(holds), "; ".join(filter(None, (_boot_log(case), lift))))
