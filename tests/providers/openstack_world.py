@@ -32,7 +32,7 @@ from tests.providers.world import BLUE, World
 SETTLE_S = 25.0
 """Many work on this machine at once."""
 LOOK_S = 0.1
-MANY, PAGE = 7, 5
+MANY, PAGE = 5, 4
 ABSENT = "00000000-0000-0000-0000-000000000000"
 REFUSALS = (NoCapacity, QuotaExceeded, Denied, Throttled, Rejected)
 
@@ -135,7 +135,7 @@ def world_of(cloud: Cloud) -> Iterator[World]:
             refusals=REFUSALS,
             lose_reply=lambda: cloud.nova.lose_reply("POST", "/servers"),
             calls=cloud.nova.count,
-            several=2,
+            several=1,
             many=MANY,
             batch=MANY,
             throttle=lambda: cloud.nova.fail("*", ".*", status=429),
