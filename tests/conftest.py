@@ -22,14 +22,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         remove_leftovers()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Who shares something that takes long to start is run by one process: a file, or all users
-    of the one OpenStack there can be."""
-    for item in items:
-        shared = "openstack_cloud" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("openstack" if shared else item.path.as_posix()))
-
-
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """`make test` installs all that real tests need; elsewhere they say what is missing."""
     if item.get_closest_marker("real") is None:
