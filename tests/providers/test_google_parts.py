@@ -208,7 +208,7 @@ def test_options_add_to_what_we_ask_for() -> None:
     [
         (4, 15000, "x86_64", None),
         (8, 15000, "x86_64", "set cpus: 4"),
-        (4, 16384, "x86_64", "set memory: 15636M or less"),
+        (4, 16384, "x86_64", "set memory: 15472M or less"),
         (4, 15000, "aarch64", "set arch: x86_64"),
     ],
 )
