@@ -17,7 +17,7 @@ demo: venv ## a real Slurm cluster grows from nothing, runs jobs, and shrinks to
 
 test: lint ## lint, then every test
 	@scripts/install-packages tests
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 conformance: venv ## the tests that all providers share; the table of docs/conformance.md
 	$(BIN)/python -m pytest -n 2 --dist loadfile -p tests.providers.table \

@@ -8,6 +8,19 @@ import pytest
 
 from tests.leftovers import remove_leftovers
 
+LONGEST = (
+    "test_random.py",
+    "test_openstack.py",
+    "test_accounting.py",
+    "test_terraform.py",
+    "test_vm.py",
+    "test_week.py",
+    "test_kill.py",
+    "test_libvirt.py",
+    "test_containers_reboot_cut.py",
+    "test_aws.py",
+)
+"""Files of tests that take minutes."""
 NEEDED = ("slurmctld", "slurmd", "munged", "unshare", "ip")
 
 
@@ -20,6 +33,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """Not in each of several processes of one run."""
     if "PYTEST_XDIST_WORKER" not in os.environ and os.geteuid() == 0:
         remove_leftovers()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest begins first: two processes then end together."""
+    longest = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: longest.get(item.path.name, len(longest)))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -25,6 +25,7 @@ from springtide.providers.openstack.driver import OpenStackDriver
 from springtide.providers.openstack.identity import member_of
 from springtide.spec import Flavor, Image
 from springtide.spec.clouds import OpenStack
+from tests.openstack import conf
 from tests.openstack.cloud import Cloud
 from tests.openstack.plugin import standing_cloud
 from tests.providers.world import BLUE, World
@@ -139,11 +140,21 @@ def world_of(cloud: Cloud) -> Iterator[World]:
             many=MANY,
             batch=MANY,
             throttle=lambda: cloud.nova.fail("*", ".*", status=429),
+            unreached=lambda: _unreached(cloud, drivers),
         )
     finally:
         for one in drivers:
             one.close()
         cloud.clean()
+
+
+def _unreached(cloud: Cloud, drivers: list[OpenStackDriver]) -> Provider:
+    """Signing in is asked for where nobody listens."""
+    clouds = cloud.clouds_yaml.with_name("unreached.yaml")
+    clouds.write_text(cloud.clouds_yaml.read_text().replace(conf.AUTH_URL, "http://127.0.0.1:1/v3"))
+    clouds.chmod(0o600)
+    drivers.append(OpenStackDriver(spec(clouds, timeout=5.0), catalog(cloud), SETTLE_S))
+    return CloudProvider(drivers[-1])
 
 
 @asynccontextmanager

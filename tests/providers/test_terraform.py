@@ -163,7 +163,7 @@ async def test_a_run_that_takes_too_long_is_ended_and_what_it_made_is_listed_and
 ) -> None:
     blue = place.open(BLUE, timeout=4)
     await blue.prepare(BLUE)
-    slow = replace(launch(world, BLUE, "n1"), user_data="trap '' INT; sleep 30\n")
+    slow = replace(launch(world, BLUE, "n1"), user_data="trap '' INT; sleep 12\n")
     answers = await blue.create([launch(world, BLUE, "n0"), slow])
     assert {type(one) for one in answers.values()} <= {Transient, Instance}
     again = place.open(BLUE)
