@@ -15,13 +15,17 @@ help: ## list the targets
 demo: venv ## a real Slurm cluster grows from nothing, runs jobs, and shrinks to nothing
 	$(BIN)/tide demo
 
+# Tests start Python hundreds of times, which takes thrice as long if it may not keep what it compiled.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: lint ## lint, then every test
 	@scripts/install-packages tests
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n 5 --dist loadfile --no-loadscope-reorder
 
-conformance: venv ## the tests that all providers share; the table of docs/conformance.md
+conformance: venv ## the tests that providers and batch systems share; the tables of docs/conformance*.md
 	$(BIN)/python -m pytest -n 2 --dist loadfile -p tests.providers.table \
 		--conformance-table docs/conformance.md tests/providers
+	$(BIN)/python -m pytest -n 2 --dist loadfile -p tests.batch.table \
+		--conformance-table docs/conformance-batch.md tests/batch
 
 week: venv ## random weeks in virtual time: SEEDS=1000 of them, or SEED=17 again with all that happened
 	$(BIN)/python -m tests.sim.week $(if $(SEED),--seed $(SEED) --trace,--seeds $(or $(SEEDS),100))

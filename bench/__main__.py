@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import NoReturn
 
-from bench import clouds, hook, many, nodeset, reconcile, scale, start
+from bench import clouds, demand, hook, many, names, nodeset, reconcile, scale, start
 from bench.queue import GaveUp
 from bench.table import Table
 
@@ -23,13 +23,15 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Table]]] = {
     "many": many.run,
     "scale": scale.run,
     "reconcile": reconcile.run,
+    "demand": demand.run,
     "nodeset": _nodeset,
+    "names": names.run,
     "clouds": clouds.run,
 }
 OPENSTACK = "openstack"
 ASKED_FOR = {OPENSTACK: clouds.openstack}
 """Only when asked for: a real OpenStack takes minutes."""
-NEED_ROOT = frozenset({"start", "hook", "many", OPENSTACK})
+NEED_ROOT = frozenset({"start", "hook", "many", "names", OPENSTACK})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,18 +44,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     if unknown := set(chosen.benchmarks) - BENCHMARKS.keys():
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
-    names = chosen.benchmarks or ([] if chosen.openstack else list(BENCHMARKS))
-    names += [OPENSTACK] if chosen.openstack else []
-    if os.geteuid() != 0 and NEED_ROOT & set(names):
-        parser.error("containers need root; `scale`, `reconcile`, `nodeset` and `clouds` do not")
+    wanted = chosen.benchmarks or ([] if chosen.openstack else list(BENCHMARKS))
+    wanted += [OPENSTACK] if chosen.openstack else []
+    if os.geteuid() != 0 and NEED_ROOT & set(wanted):
+        parser.error(
+            "containers need root; `scale`, `reconcile`, `demand`, `nodeset` and `clouds` do not"
+        )
     signal.signal(signal.SIGTERM, _stop)
-    return _run(names, chosen.quick)
+    return _run(wanted, chosen.quick)
 
 
-def _run(names: Sequence[str], quick: bool) -> int:
+def _run(wanted: Sequence[str], quick: bool) -> int:
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n", flush=True)
     try:
-        for name in names:
+        for name in wanted:
             for table in (BENCHMARKS | ASKED_FOR)[name](quick):
                 print(table, end="\n\n", flush=True)
     except KeyboardInterrupt:

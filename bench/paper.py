@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from springtide.batch.running import Output
 from springtide.batch.slurm import Slurm
-from springtide.batch.slurm_commands import Commands, Output
+from springtide.batch.slurm_commands import Commands
 from springtide.nodeset import expand
 from springtide.spec import Cluster
 

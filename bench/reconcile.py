@@ -15,10 +15,10 @@ from pathlib import Path
 
 from bench.nodeset import cpu_s
 from bench.paper import BUSY, DOWN, OFF, UP, PaperSlurm, address, render
-from bench.scale import NoConfigurator
 from bench.table import Table, milliseconds, ratio
 from springtide.api.log import configure_log
 from springtide.batch.slurm_text import parse_nodes
+from springtide.configure.fake import FakeConfigurator
 from springtide.engine import Engine
 from springtide.layout import Layout
 from springtide.model import Node, NodeState
@@ -193,7 +193,7 @@ async def world_in(directory: Path) -> AsyncIterator[World]:
         providers={"g": cloud},
         home=cloud,
         batch=slurm,
-        configurator=NoConfigurator(),
+        configurator=FakeConfigurator(),
     )
     await store.define(nodes)
     await parts.load()

@@ -7,7 +7,7 @@ left is ours: it must grow with the nodes, not with the jobs that want them.
 import asyncio
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +15,10 @@ from pathlib import Path
 from bench.table import Table
 from springtide.api.log import configure_log
 from springtide.batch.fake import FakeBatch, Timing
+from springtide.configure.fake import FakeConfigurator
 from springtide.daemon import Daemon
 from springtide.layout import Layout
 from springtide.model import Node, NodeState, Request
-from springtide.ports import Site
 from springtide.providers.fake import FakeCloud, FakeProvider, Faults
 from springtide.record import Record
 from springtide.spec import parse
@@ -40,19 +40,6 @@ class JoblessBatch(FakeBatch):
     """Its scheduler would cost more than the engine, and has no jobs to schedule."""
 
     def _soon(self) -> None: ...
-
-
-class NoConfigurator:
-    """Nodes of a fake cloud need nothing."""
-
-    async def prepare(self, site: Site) -> None: ...
-
-    async def publish(self, site: Site, addresses: Mapping[str, str]) -> None: ...
-
-    async def install(self) -> None: ...
-
-    def user_data(self, node: Node, site: Site) -> str:
-        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +139,7 @@ async def _world(directory: Path, nodes: int) -> AsyncIterator[World]:
         providers={"g": provider},
         home=provider,
         batch=batch,
-        configurator=NoConfigurator(),
+        configurator=FakeConfigurator(),
     )
     await parts.keep_site(await provider.prepare(spec.cluster))
     daemon = Daemon(parts, layout)

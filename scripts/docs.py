@@ -62,7 +62,7 @@ def plans() -> str:
 def states() -> str:
     """Every edge with the comment beside it."""
     edges, start = [], ""
-    for line in inspect.getsource(model).splitlines():
+    for line in inspect.getsource(model.nodes).splitlines():
         if found := _FROM.fullmatch(line):
             start = found[1]
         elif found := _EDGE.fullmatch(line):
@@ -177,17 +177,27 @@ def keys() -> str:
 
 
 def _parts(whole: Json) -> Iterator[tuple[str, Json]]:
-    for key, value in whole["properties"].items():
+    """Those of the file first, then what is below them; each once."""
+    told: list[str] = []
+    waiting = [(key, value) for key, value in whole["properties"].items()]
+    while waiting:
+        key, value = waiting.pop(0)
         for part in _targets(value, whole["$defs"]):
+            if part["title"] in told:
+                continue
+            told.append(part["title"])
+            name = f"{key}.NAME" if "additionalProperties" in value else key
             kind = part["properties"].get("kind", {}).get("const")
-            title = f"`{key}.NAME`" if "additionalProperties" in value else f"`{key}`"
-            yield title + (f", kind `{kind}`" if kind else ""), part
+            each = ", each" if "items" in value else ""
+            yield f"`{name}`{each}" + (f", kind `{kind}`" if kind else ""), part
+            waiting += [(f"{name}.{one}", inner) for one, inner in part["properties"].items()]
 
 
 def _targets(value: Json, defs: Json) -> list[Json]:
     """The parts that a key leads to: none, one, or one for each kind."""
-    inner = value.get("additionalProperties")
-    choices = value.get("oneOf") or [inner if isinstance(inner, dict) else value]
+    inner = value.get("additionalProperties") or value.get("items")
+    choices = value.get("oneOf") or value.get("anyOf")
+    choices = choices or [inner if isinstance(inner, dict) else value]
     return [defs[each["$ref"].rpartition("/")[2]] for each in choices if "$ref" in each]
 
 
@@ -268,7 +278,11 @@ def commands() -> str:
 
 
 def _commands() -> Mapping[str, Any]:
-    found: Mapping[str, Any] = getattr(get_command(app), "commands", {})
+    """Those below a word are named by both, as they are written."""
+    found: dict[str, Any] = {}
+    for name, each in getattr(get_command(app), "commands", {}).items():
+        below = getattr(each, "commands", {})
+        found |= {f"{name} {word}": one for word, one in below.items()} or {name: each}
     return found
 
 

@@ -14,22 +14,32 @@ from pathlib import Path
 from typing import Any
 
 from springtide import decide, failures, prune
+from springtide.builds import Builds
+from springtide.configure.accounts import Accounts
 from springtide.engine import Engine
 from springtide.gather import Gather
+from springtide.joining import Joining
 from springtide.layout import Layout
 from springtide.model import Kind, NodeState, Operation, OperationState, Request
 from springtide.nodeset import fold
 from springtide.people import People
+from springtide.polling import Poller
 from springtide.ports import Unavailable
 from springtide.prologs import Prologs
 from springtide.reconcile import Reconciler
+from springtide.roster import Roster
 from springtide.spec import Cluster, UnknownNodes
 from springtide.spool import REBOOTS, BadRequest, Spool, read_request, reason
 from springtide.steps import Parts
 from springtide.steps.bootlogs import keep_log
+from springtide.steps.giving_back import give_back_closed
 from springtide.steps.work import Work, insist
 
 LATE = "it did not register within ResumeTimeout"
+LOOKED_AT = Accounts(changes=False)
+"""The control host's, if nobody says that they may be changed."""
+NAMING = (Kind.DEPLOY, Kind.ENLARGE, Kind.SHRINK, Kind.UPDATE)
+"""After these the cluster may have nodes of other names."""
 SPOOL_S = 1.0
 """Between two looks into the spool."""
 
@@ -58,12 +68,16 @@ class Chores:
 class Daemon:
     """One cluster, running."""
 
-    def __init__(self, parts: Parts, layout: Layout) -> None:
+    def __init__(self, parts: Parts, layout: Layout, accounts: Accounts = LOOKED_AT) -> None:
         self.parts = parts
         self.layout = layout
         self.engine = Engine(parts, self._ended)
         self.people = People(parts, self.engine)
+        self.roster = Roster(parts, layout, accounts)
+        self.builds = Builds(parts, self.people, self.roster.refreshing)
+        self.joining = Joining(parts, layout, self.roster.listed)
         self.reconciler = Reconciler(parts, self.engine)
+        self.poller = Poller(parts, self.engine, self.receive)
         self.prologs = Prologs(parts.record, lambda: parts.batch)
         self._gather = Gather(parts.spec.timing.gather, self._submit)
         self._chores = Chores()
@@ -77,12 +91,19 @@ class Daemon:
     async def running(self) -> AsyncIterator[None]:
         """Everything the daemon does by itself, for the length of the block."""
         await self.parts.load()
+        if refusals := await self.parts.refusals():
+            raise DaemonError("\n".join(refusals))
         await self.parts.record.store.forget_answered(self.parts.record.now())
+        await self.joining.load()
+        await self._install()
+        await self._publish()
         with self.parts.record.listening(self.prologs.changed):
             await self.engine.start()
+            await self.builds.start()
             for request in await self.parts.record.store.waiting():
                 self._gather.add(request)
-            works = (self._watch_spool(), self.reconciler.run(), self._prune())
+            loops = (self.reconciler.run(), self.poller.run())
+            works = (self._watch_spool(), *loops, self._prune())
             beside = [asyncio.create_task(work) for work in works]
             try:
                 yield
@@ -93,10 +114,31 @@ class Daemon:
                 await self._gather.stop()
                 await self._chores.stop()
                 await self.prologs.stop()
+                await self.builds.stop()
                 await self.engine.stop()
+
+    async def _install(self) -> None:
+        """The programs of a cluster that lives may be those of an older Springtide."""
+        if self.parts.site is None:
+            return
+        try:
+            await self.parts.configurator.install()
+        except OSError as error:
+            self.parts.record.complain("programs not written", reason(error))
+
+    async def _publish(self) -> None:
+        """Who the people are, and which nodes they know."""
+        if self.parts.site is None:
+            return
+        try:
+            await self.roster.publish()
+        except OSError as error:
+            self.parts.record.complain("users not written", reason(error))
 
     def _ended(self, operation: Operation) -> None:
         self._chores.start(self.reconciler.ended(operation))
+        if operation.kind in NAMING:
+            self._chores.start(self._publish())
         if operation.kind is Kind.DESTROY and operation.state is OperationState.DONE:
             self.destroyed.set()
 
@@ -164,8 +206,7 @@ class Daemon:
             await insist(partial(self._give_back, told), self.spec.timing.lock)
 
     async def _give_back(self, why: Mapping[str, str]) -> None:
-        for alike in decide.alike(await self._given_up(why), why):
-            await self.parts.batch.give_back(alike, why[alike[0]])
+        await give_back_closed(self.parts.batch, why, self._given_up)
 
     async def _given_up(self, names: Iterable[str]) -> list[str]:
         """Looked at each time: Slurm's word may have waited, and the nodes may have jobs by now."""

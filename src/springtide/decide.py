@@ -23,6 +23,9 @@ from springtide.ports import (
 )
 from springtide.spec import Cluster
 
+GAVE_UP = "its boot failed"
+"""How reasons begin of nodes that said so themselves."""
+
 FEW = 10
 """Jobs that get a letter of their own."""
 
@@ -105,6 +108,16 @@ def unwanted(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> dict[str,
     }
 
 
+def gave_up(nodes: Iterable[Node], said: Mapping[str, tuple[int, str]]) -> dict[str, str]:
+    """Nodes on their way up that say themselves that they will not come; of this instance."""
+    found = ((node, said.get(node.name, (-1, ""))) for node in nodes)
+    return {
+        node.name: f"{GAVE_UP}: {why}"
+        for node, (generation, why) in found
+        if generation == node.generation
+    }
+
+
 def waited_for(names: Iterable[str], batch: Mapping[str, BatchNode]) -> list[str]:
     """Nodes that the batch system has asked for and not heard from yet."""
     return [
@@ -120,13 +133,16 @@ def given_up(names: Iterable[str], batch: Mapping[str, BatchNode]) -> list[str]:
 
 
 def lost(nodes: Iterable[Node], instances: Iterable[Instance]) -> list[str]:
-    """Ready nodes without a running instance of their generation."""
-    running = {
+    """Ready nodes without an instance of their generation that lives.
+
+    Clouds show machines as pending that they reboot, move or take an image of.
+    """
+    living = {
         (instance.node, instance.generation)
         for instance in instances
-        if instance.state is InstanceState.RUNNING
+        if instance.state in (InstanceState.RUNNING, InstanceState.PENDING)
     }
-    return [node.name for node in nodes if (node.name, node.generation) not in running]
+    return [node.name for node in nodes if (node.name, node.generation) not in living]
 
 
 def haunted(names: Iterable[str], jobs: Iterable[Job]) -> list[str]:
@@ -224,19 +240,28 @@ def resume_by_hand(
 ) -> ByHand:
     """Powered-down nodes go through the batch system; lost, leaving and held ones directly.
 
-    The batch system forgets a request for a node that it is powering down.
+    The batch system forgets a request for a node that it is powering down; one that is only to
+    leave when its jobs have ended is asked to stay.
     """
     through, direct, settled = [], [], []
     for node in nodes:
         seen = batch.get(node.name)
         served = node.state in (NodeState.READY, NodeState.DRAINING)
-        if node.state in STARTING or (served and seen is not None and seen.registered):
+        if node.state is NodeState.READY and seen is not None and seen.leaving:
+            through.append(node.name)
+        elif node.state in STARTING or (served and seen is not None and seen.registered):
             settled.append(node.name)
         elif _is_plainly_off(node, seen) and node.name not in held:
             through.append(node.name)
         else:
             direct.append(node.name)
     return ByHand(tuple(through), tuple(direct), tuple(settled))
+
+
+def let_go(nodes: Iterable[Node], batch: Mapping[str, BatchNode]) -> list[str]:
+    """Nodes that are up still, though the batch system has done with them."""
+    ready = (node.name for node in nodes if node.state is NodeState.READY)
+    return [name for name in ready if name in batch and batch[name].power is Power.GOING_DOWN]
 
 
 def _is_plainly_off(node: Node, seen: BatchNode | None) -> bool:

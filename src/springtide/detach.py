@@ -6,18 +6,18 @@ Called when the cluster is destroyed, and by `tide attach --remove` until nothin
 from pathlib import Path
 
 from springtide.batch.slurm_attachment import Attachment
-from springtide.compose import programs
+from springtide.compose_slurm import programs
 from springtide.layout import Layout
-from springtide.spec import Cluster, Slurm
+from springtide.spec import Cluster
 
 
 def leave(spec: Cluster) -> tuple[Path, ...]:
     """Make harmless what that Slurm still needs; answers what must stay in the state directory.
 
-    Nothing, if the cluster has a Slurm of its own. The file of the cluster stays beside the
+    Nothing, unless the cluster is attached. The file of the cluster stays beside the
     rest, so that it can be left once more.
     """
-    if not (isinstance(spec.batch, Slurm) and spec.batch.attach):
+    if not spec.attached:
         return ()
     layout = Layout(spec.state)
     needed = Attachment(spec).leave()

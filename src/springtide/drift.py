@@ -21,7 +21,7 @@ from springtide.triage import Drained
 BY = "reconcile"
 FACT = "drift stopped"
 AS_ONE: Mapping[Kind, Mapping[str, Any]] = {
-    Kind.REBUILD: {"via": "reboot", "batch": 0, "pause": 0.0},
+    Kind.REBUILD: {"batch": 0, "pause": 0.0},
     Kind.UPDATE: {},
 }
 """How drifted nodes are replaced: they are few enough to go together."""
@@ -46,9 +46,13 @@ class Drift:
         ours = operation.asked_by == BY and operation.kind in AS_ONE
         return ours and bool(operation.fallen)
 
+    def _options(self, kind: Kind) -> Mapping[str, Any]:
+        how = {"via": self.parts.rebuilds_via} if kind is Kind.REBUILD else {}
+        return {**AS_ONE[kind], **how}
+
     async def stop(self, operation: Operation) -> None:
         await self.parts.record.store.put(FACT, fingerprint(self.parts.wanted))
-        why = f"{fold(operation.fallen)} did not come back (operation {operation.id})"
+        why = f"{fold(operation.fallen)} did not come back as it should (operation {operation.id})"
         await self._lookout.say("replacing drifted nodes stopped", why)
 
     async def replace(self, world: World, found: Collection[str]) -> None:
@@ -76,7 +80,7 @@ class Drift:
             self._replaced |= reasons
             why = "; ".join(dict.fromkeys(reasons.values()))
             await self.engine.submit(
-                kind, reasons, asked_by=BY, reason=f"drift: {why}", options=AS_ONE[kind]
+                kind, reasons, asked_by=BY, reason=f"drift: {why}", options=self._options(kind)
             )
 
     def _news(self, drifted: Drifted) -> Drifted:
@@ -97,6 +101,6 @@ class Drift:
         instances = [one for node in serving for one in world.instances.get(node.name, ())]
         configs = {group: parts.config_of(group) for group in parts.spec.groups}
         stale = service.unconfigured(serving, configs)
-        outdated = service.outdated(parts.spec, serving, instances)
+        outdated = service.outdated(parts.spec, serving, instances, parts.wanted_images())
         mended = {name: (Kind.UPDATE, why) for name, why in stale.items()}
         return mended | {name: (Kind.REBUILD, why) for name, why in outdated.items()}

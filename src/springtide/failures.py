@@ -32,6 +32,8 @@ class Trouble(StrEnum):
 
     NEVER_MADE = "no instance was made for it"
     VANISHED = "its instance is gone"
+    GAVE_UP = "its boot failed"
+    SHUT = "its instance runs"
     SLURMD_ENDED = "its slurmd ended"
     DIED = "its instance died while it booted"
     STOPPED = "its instance was stopped while it booted"
@@ -56,53 +58,95 @@ class Failure:
 
 
 def classify(
-    node: Node, instance: Instance | None, batch_node: BatchNode | None, console: str
+    node: Node,
+    instance: Instance | None,
+    batch_node: BatchNode | None,
+    console: str,
+    shut_out: bool = False,
 ) -> Failure:
     """From the node's instance (None if it is not listed), what the batch system says of the node
     (None if nothing), and the end of what the instance said while it booted.
+
+    If nobody could log in to it (`shut_out`), that is not for what its slurmd did.
     """
     lines = _lines(console)
     known = tuple(line for line in lines if _KNOWN.search(line))
-    boot = _Boot(node, instance, batch_node, known, bool(lines))
+    boot = _Boot(node, instance, batch_node, known, bool(lines), shut_out)
     for kind, sign in SIGNS.items():
         if (particular := sign(boot)) is not None:
             return Failure(kind, _line(f"{kind}: {particular}" if particular else kind))
     raise AssertionError("the last sign is always seen")
 
 
+NO_SSH = "no login by ssh within"
 _LATE = (
     "it did not register within",
     "its instance did not run in time",
     "its instance got no address in time",
+    NO_SSH,
 )
-_DEAD = Trouble.DIED.value
+UNCONFIGURED = "Ansible could not configure it"
+_DEAD = (Trouble.DIED.value, Trouble.GAVE_UP.value)
 
 
 def is_failed_boot(reason: str) -> bool:
     """Whether an operation gave a node up because it did not come up, of which that is no cause."""
-    return reason.startswith((*_LATE, _DEAD))
+    return reason.startswith((*_LATE, *_DEAD))
+
+
+def counts_as_failed(reason: str) -> bool:
+    """Whether a node that fell out for it would most likely do so again at once."""
+    return is_failed_boot(reason) or reason.startswith(UNCONFIGURED)
+
+
+def is_unconfigured(reason: str) -> bool:
+    """Whether a node fell out that may well serve, but lacks what Ansible was to give it."""
+    return reason.startswith((UNCONFIGURED, NO_SSH))
+
+
+def is_shut_out(reason: str) -> bool:
+    """Whether a node fell out because nobody could log in to it."""
+    return reason.startswith(NO_SSH)
 
 
 def explain(reason: str, words: str) -> str:
     """The reason for which a node was given up, with the cause if one was found."""
-    head = reason.partition(":")[0]
+    head = reason if is_shut_out(reason) else reason.partition(":")[0]
     if not words:
         return reason
     return _line(f"{head}; {words}") if head.startswith(_LATE) else words
 
 
+def is_telling(reason: str, explained: str) -> bool:
+    """Whether more is known than that it fell out; not if only where to read of each node."""
+    if explained == reason or reason.startswith(Trouble.GAVE_UP):
+        return False  # what a node itself said is not found better
+    return "see `tide log " not in explained
+
+
 # What it said
 
 
-_SLURMD = re.compile(r"(?:^|(?<=[^:] ))slurmd(?:-[\w.-]+?|\[\d+\])?: ")
+_TIME = r"\d\d/\d\d/\d{4} [\d:.]+"
+_DAEMON = re.compile(
+    r"(?:^|(?<=[^:] ))slurmd(?:-[\w.-]+?|\[\d+\])?: "
+    rf"|^{_TIME}\| *\w+\|[\w.-]+\|[A-Z]\|"  # a log of Grid Engine
+    r"|^(?:critical )?error: (?=commlib |getting configuration|cannot read attribute"
+    r"|can't (?:find connection|resolve host|get configuration))"  # what an execd prints
+    rf"|^{_TIME};[0-9a-f]{{4}}; *pbs_mom(?:\.\d+)?;\w+;[^;]*;|^pbs_mom: "
+)
+"""How lines begin of that which makes a machine a node."""
 _KNOWN = re.compile(
-    r"(?:^|(?<=[^:] ))(?:slurmd|slurmstepd|munged)(?:-[\w.-]+?|\[\d+\])?: "
-    r"|^waiting for |^health check failed: |^the boot script ended with status "
+    rf"{_DAEMON.pattern}|(?:^|(?<=[^:] ))(?:slurmstepd|munged)(?:-[\w.-]+?|\[\d+\])?: "
+    r"|^waiting for |^health check failed: |^cannot join: "
+    r"|^the boot script ended with status |^the node gave up: |: Ansible cannot log in$"
     r"|^/run/tide/boot: (?:line )?\d+: "
 )
-"""Lines of Slurm, munge and our own boot script: what else a machine says is for admins only."""
+"""Lines of batch systems, munge and our own boot script: what else is said is for admins only."""
 _ERROR = re.compile(
-    r"\b(?:error|fatal|panic|failed|cannot|denied|not found|no such|unable)\b", re.IGNORECASE
+    r"\b(?:error|fatal|panic|failed|cannot|denied|not found|no such|unable)\b|LOG_ERROR"
+    r"|^[^|]*\|[^|]*\|[^|]*\|(?-i:[EC])\|",  # Grid Engine's level, behind the host
+    re.IGNORECASE,
 )
 _OF_ANY_BOOT = re.compile(
     r"mpi/pmix|MPI: Cannot create context"  # a plugin that is packaged without its library
@@ -111,12 +155,17 @@ _OF_ANY_BOOT = re.compile(
 _OVER = re.compile(r"\bfatal: |initialization failed|[Ss]hutdown completing")
 _ENDED = re.compile(r"^the boot script ended with status (\d+)$")
 _WAITING = re.compile(r"^waiting (for .+)$")
+_GAVE_UP = re.compile(r"^the node gave up: (.+)$")
+"""What `steps.bootlogs` begins a log with that a node sent itself."""
+_NO_SSHD = re.compile(r"^(the image has no /usr/sbin/sshd|sshd did not start): Ansible cannot")
 _UNKNOWN_NAME = re.compile(r'Unable to resolve ("[^"]+")')
 _STARTED = re.compile(r"slurmd started on (\w{3}, \d\d \w{3} \d{4} [\d:]+ [+-]\d{4})")
 _UPTIME = re.compile(r"\bUptime=(\d+)\b")
 _REJECTED = "Zero Bytes were transmitted"
 """What slurmd hears of a slurmctld that does not believe it."""
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+PHASE = "springtide: phase "
+"""How lines begin that tell how far a boot is: they are of any boot, and no trouble."""
 _STAMP = re.compile(r"^\[[^\]]*\] ?")
 
 
@@ -131,15 +180,17 @@ class _Boot:
     """Those that may be quoted: reasons are shown to everybody."""
     spoke: bool
     """Whether it said anything at all."""
+    shut_out: bool
+    """Whether nobody could log in to it, which is what is to be explained."""
 
     @property
     def state(self) -> InstanceState | None:
         return self.instance.state if self.instance else None
 
     @property
-    def slurmd(self) -> list[str]:
-        """What slurmd said, without its name."""
-        return [_SLURMD.split(line, 1)[1] for line in self.lines if _SLURMD.search(line)]
+    def daemon(self) -> list[str]:
+        """What slurmd said, or its like of other batch systems; without its name."""
+        return [_DAEMON.split(line, 1)[1] for line in self.lines if _DAEMON.search(line)]
 
     @property
     def ended(self) -> str | None:
@@ -175,12 +226,12 @@ class _Boot:
 
 def _lines(console: str) -> list[str]:
     plain = (_STAMP.sub("", _ESCAPE.sub("", line)).strip() for line in console.splitlines())
-    return [line for line in plain if line]
+    return [line for line in plain if line and not line.startswith(PHASE)]
 
 
 def _unsigned(line: str) -> str:
     """Without whose line it is, where that is told anyway."""
-    return _SLURMD.sub("", line, count=1)
+    return _DAEMON.sub("", line, count=1)
 
 
 def _how(status: int) -> str:
@@ -211,9 +262,20 @@ def _vanished(boot: _Boot) -> str | None:
     return "it is being deleted" if boot.state is InstanceState.DELETING else None
 
 
+def _gave_up(boot: _Boot) -> str | None:
+    return boot.last(_GAVE_UP)
+
+
+def _shut(boot: _Boot) -> str | None:
+    if not boot.shut_out or boot.state is not InstanceState.RUNNING:
+        return None
+    waits = "" if boot.daemon else boot.last(_WAITING)
+    return boot.last(_NO_SSHD) or (f"its boot script still waits {waits}" if waits else "")
+
+
 def _slurmd_ended(boot: _Boot) -> str | None:
     """With it went its instance, as with containers; or it said so."""
-    said = boot.slurmd
+    said = boot.daemon
     if not said or not (boot.ended or _OVER.search(said[-1])):
         return None
     killed = boot.ended if boot.ended and "killed" in boot.ended else ""
@@ -264,7 +326,7 @@ def _early(boot: _Boot) -> str | None:
     """The batch system keeps the boot time of a former life: only what slurmd says too is new."""
     booted_at, own = boot.seen.boot_at if boot.seen else None, _own_account(boot)
     began_at = floor(boot.instance.booted_at or boot.instance.created_at) if boot.instance else 0
-    if not boot.slurmd or booted_at is None or booted_at >= began_at:
+    if not boot.daemon or booted_at is None or booted_at >= began_at:
         return None
     heard = abs(own - booted_at) <= SAME_S if own is not None else not _unreached(boot)
     times = f"slurmd says {_time(booted_at)} UTC, its instance began {_time(began_at)}"
@@ -292,14 +354,14 @@ def _unresolved(boot: _Boot) -> str | None:
 
 
 def _unreached(boot: _Boot) -> str | None:
-    failed = [line for line in boot.slurmd if "Unable to register" in line]
+    failed = [line for line in boot.daemon if "Unable to register" in line]
     if failed and _REJECTED in failed[-1]:
         return f"{failed[-1]}; its munge key or its clock is not that of the cluster"
     return failed[-1] if failed else None
 
 
 def _unheard(boot: _Boot) -> str | None:
-    return boot.errors if boot.slurmd else None
+    return boot.errors if boot.daemon else None
 
 
 def _waiting(boot: _Boot) -> str | None:
@@ -314,6 +376,8 @@ def _silent(boot: _Boot) -> str | None:
 SIGNS: Mapping[Trouble, Callable[[_Boot], str | None]] = {
     Trouble.NEVER_MADE: _never_made,
     Trouble.VANISHED: _vanished,
+    Trouble.GAVE_UP: _gave_up,
+    Trouble.SHUT: _shut,
     Trouble.SLURMD_ENDED: _slurmd_ended,
     Trouble.DIED: _died,
     Trouble.STOPPED: _stopped,

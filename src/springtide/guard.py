@@ -140,6 +140,9 @@ class Guard:
     def in_place(self) -> bool:
         return self.provider.in_place
 
+    def renews(self, markets: Sequence[str]) -> bool:
+        return self.provider.renews(markets)
+
     async def prepare(self, cluster: str) -> Site:
         return await self._whole("prepare", lambda: self.provider.prepare(cluster))
 

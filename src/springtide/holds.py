@@ -234,14 +234,17 @@ def summary(hold: Hold) -> str:
     times = f", tried {hold.count} times" if hold.count > 1 else ""
     why = f" ({hold.reason})" if hold.reason else ""
     words = _OF_ONE if hold.key.startswith("node:") else _WORDS
-    return words[hold.cause].format(of=_subject(hold.key), why=why) + times
+    return words[hold.cause].format(of=_subject(hold.key), why=why, key=hold.key) + times
 
 
 _WORDS: dict[Cause, str] = {
     Cause.CAPACITY: "no capacity for {of}",  # what clouds say of it is no more than that
     Cause.QUOTA: "the account's quota is used up for {of}{why}: have it raised",
     Cause.DENIED: "our credentials are refused by {of}{why}: renew them",
-    Cause.REJECTED: "requests for {of} are refused{why}: mend the cluster file, or `tide holds`",
+    Cause.REJECTED: (
+        "requests for {of} are refused{why}: mend the cluster file, or the cause and run "
+        "`tide holds --lift {key}`"
+    ),
     Cause.BOOTS: "nodes do not start any more in {of}{why}",
 }
 

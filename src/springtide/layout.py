@@ -1,9 +1,11 @@
 """Where a cluster keeps its files: every path under its state directory, in one place."""
 
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 STORED_SPEC = "cluster.yaml"
 SHOWN = 5
@@ -18,7 +20,7 @@ class Layout:
 
     @property
     def stored_spec(self) -> Path:
-        """The copy of the cluster's file, from the last deploy."""
+        """The copy of the cluster's file, from which it can be served and destroyed without it."""
         return self.state / STORED_SPEC
 
     @property
@@ -56,6 +58,11 @@ class Layout:
         return self.conf / "health"
 
     @property
+    def known_hosts(self) -> Path:
+        """What ssh knows nodes by, for everybody on the control host."""
+        return self.conf / "ssh_known_hosts"
+
+    @property
     def munge_key(self) -> Path:
         return self.state / "key" / "munge.key"
 
@@ -75,6 +82,35 @@ class Layout:
     @property
     def terraform(self) -> Path:
         return self.state / "terraform"
+
+    @property
+    def join(self) -> Path:
+        """The secrets that nodes are let in by: of tokens, of TLS, of host keys."""
+        return self.state / "join"
+
+    @property
+    def naming(self) -> Path:
+        """What the name server of nodes reads, and its own files."""
+        return self.state / "naming"
+
+    @property
+    def nfs(self) -> Path:
+        """The configuration of an NFS server of the cluster's own, and what it remembers."""
+        return self.state / "nfs"
+
+    @property
+    def users(self) -> Path:
+        """The users of the cluster, in a place that nodes see."""
+        return self.conf / "users"
+
+    @property
+    def images(self) -> Path:
+        """Images that were made here."""
+        return self.state / "images"
+
+    @property
+    def ansible(self) -> Path:
+        return self.state / "ansible"
 
     @property
     def log(self) -> Path:
@@ -131,13 +167,18 @@ class Layout:
             *(
                 self.command,
                 self.terraform,
+                self.join,
+                self.naming,
+                self.nfs,
+                self.images,
+                self.ansible,
                 self.boots,
                 self.accounting,
                 self.database,
                 self.control,
                 self.demo_shared,
             ),
-            self.state / f".{STORED_SPEC}.new",
+            *self.state.glob(_fresh_spec("*")),
             *(self.state / f"record.db-{suffix}" for suffix in ("journal", "shm", "wal")),
             *self._marks,
         )
@@ -156,6 +197,19 @@ class Layout:
         with suppress(FileNotFoundError):
             yield from sorted(path.name for path in self.state.iterdir())
 
+    def keep_spec(self, content: bytes) -> None:
+        """Write the copy, at once, also if others do so now; raises OSError."""
+        fresh = self.state / _fresh_spec(uuid4().hex)
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(self.stored_spec)
+        finally:
+            fresh.unlink(missing_ok=True)
+
     def refusal(self) -> str | None:
         """Why a new cluster must not be put here: its end would not tell its files from others'."""
         strange = [name for name in self.found() if name != "lost+found"]
@@ -166,3 +220,8 @@ class Layout:
             f"{self.state} holds files that are not of a cluster "
             f"({', '.join(strange[:SHOWN])}{more}); set `state` to a directory that is new or empty"
         )
+
+
+def _fresh_spec(mark: str) -> str:
+    """The name of a copy that is being written."""
+    return f".{STORED_SPEC}.{mark}"

@@ -41,11 +41,15 @@ class Lookout:
         self._said[what] = detail
         await self.parts.record.note(what if detail else f"{what} no more", detail=detail)
 
+    def standing(self, *whats: str) -> dict[str, str]:
+        """What of these was said and is not over."""
+        return {what: self._said[what] for what in whats if self._said.get(what)}
+
     async def look(self) -> World | None:
         """The world, as far as it is known and nobody changed it meanwhile."""
         record = self.parts.record
         before = {name: record.nodes[name] for name in self.parts.spec.managed}
-        claimed = self.engine.claimed()
+        claimed = self._claimed()
         found, blind = await self._instances()
         try:
             seen = await self.parts.batch.nodes()
@@ -53,13 +57,17 @@ class Lookout:
             await self.say("batch system away", str(error))
             return None
         await self.say("batch system away", "")
-        claimed |= self.engine.claimed()
+        claimed |= self._claimed()
         quiet = {
             name: node
             for name, node in before.items()
             if name not in claimed and name not in blind and record.nodes.get(name) is node
         }
         return self._sorted(quiet, seen, found)
+
+    def _claimed(self) -> frozenset[str]:
+        """Nodes that somebody is at."""
+        return self.engine.claimed() | self.parts.gallery.claimed | self.parts.taken
 
     def _sorted(
         self, nodes: Mapping[str, Node], seen: Mapping[str, BatchNode], found: Sequence[Listed]
@@ -116,7 +124,7 @@ class Lookout:
 
     def _is_stranger(self, one: Instance, providers: Sequence[Provider]) -> bool:
         """Of a name that is no node's, or of a node that left the file and is off; or elsewhere."""
-        if one.state is InstanceState.DELETING:
+        if one.state is InstanceState.DELETING or one.node in self.parts.gallery.builders:
             return False
         group = self.parts.spec.node_group.get(one.node)
         if group is not None:

@@ -12,6 +12,8 @@ from springtide.model import PLANS, STARTS_NODES, Kind, Node, NodeState, Step
 from springtide.ports import Job
 from springtide.spec import Cluster
 
+CONFIGURES = frozenset(k for k, plan in PLANS.items() if Step.CONFIGURE_SOFTWARE in plan)
+
 
 class JobFate(StrEnum):
     """What an operation means for a job."""
@@ -19,7 +21,7 @@ class JobFate(StrEnum):
     AWAITED = "waited for"
     REQUEUED = "put back into the queue"
     LOST = "lost"
-    KEPT = "stays in the queue"
+    KEPT = "kept in the queue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,33 +62,54 @@ def make_plan(
         kind,
         tuple(names),
         {state: tuple(members) for state, members in states.items()},
-        tuple(_touched(kind, names, jobs, now)),
+        tuple(_touched(kind, names, spec, jobs, now)),
         spec.price(names),
         _price_change(kind, names, spec, nodes),
-        tuple(notes),
+        (*notes, *_software(kind, names, spec)),
     )
 
 
+def _software(kind: Kind, names: Sequence[str], spec: Cluster) -> Iterable[str]:
+    """What Ansible would do to them."""
+    if spec.ansible is None or kind not in CONFIGURES or not names:
+        return
+    wanted = spec.ansible
+    playbooks = [path.name for path in (*wanted.before, *wanted.after)]
+    parts = [f"roles {', '.join(wanted.roles)}"] if wanted.roles else []
+    parts += [f"playbooks {', '.join(playbooks)}"] if playbooks else []
+    if parts:
+        yield f"Ansible configures nodes that run: {'; '.join(parts)}"
+
+
 def _touched(
-    kind: Kind, names: Iterable[str], jobs: Iterable[Job], now: bool
+    kind: Kind, names: Iterable[str], spec: Cluster, jobs: Iterable[Job], now: bool
 ) -> Iterable[tuple[Job, JobFate]]:
-    """Jobs on the nodes; of what ends the whole cluster, those that wait as well."""
+    """Jobs on the nodes; of what ends the whole cluster, those that wait for it as well."""
     ours = frozenset(names)
     for job in jobs:
         if ours.intersection(decide.job_nodes(job)):
-            if (fate := _fate(kind, now)) is not None:
+            fate = _fate(kind, spec, now)
+            over = fate is JobFate.REQUEUED and job.state == "COMPLETING"
+            if fate is not None and not over:
                 yield job, fate
-        elif kind is Kind.DESTROY:
-            yield job, JobFate.LOST
-        elif kind is Kind.STOP:
-            yield job, JobFate.KEPT
+        elif kind in (Kind.DESTROY, Kind.STOP) and _is_for(spec, job):
+            lost = kind is Kind.DESTROY and not spec.polled
+            yield job, JobFate.LOST if lost else JobFate.KEPT
 
 
-def _fate(kind: Kind, now: bool) -> JobFate | None:
+def _is_for(spec: Cluster, job: Job) -> bool:
+    """Whether a job that is on none of our nodes ends with the cluster: of a batch system that is
+    there without us, those that wait in our partitions."""
+    if not (spec.polled or spec.attached):
+        return True
+    return not job.nodes and not spec.partitions.keys().isdisjoint(job.partition.split(","))
+
+
+def _fate(kind: Kind, spec: Cluster, now: bool) -> JobFate | None:
     if kind in STARTS_NODES:
         return None
     if kind is Kind.DESTROY:
-        return JobFate.LOST
+        return JobFate.REQUEUED if spec.polled else JobFate.LOST
     return JobFate.REQUEUED if now else JobFate.AWAITED
 
 

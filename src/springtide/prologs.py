@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from springtide.model import Node, NodeState
+from springtide.model import STARTING, Node, NodeState
 from springtide.ports import BatchSystem, Unavailable
 from springtide.record import Record
 
@@ -138,11 +138,16 @@ class Prologs:
                 continue
 
     async def _look_once(self) -> None:
-        """Jobs first: a node that registers after its job has gone changes nothing."""
+        """Jobs first: a node that registers after its job has gone changes nothing.
+
+        One that an operation is at is ready when that says so: until then the batch system may look
+        for it where it is not, and the job would start there.
+        """
         waiting = tuple(self._waiters)
         configuring = {job.id for job in await self._batch().jobs() if job.configuring}
         nodes = await self._batch().nodes(frozenset().union(*(w.missing for w in waiting)))
-        registered = {name for name, node in nodes.items() if node.registered}
+        arriving = {node.name for node in self._record.of(nodes) if node.state in STARTING}
+        registered = {name for name, node in nodes.items() if node.registered} - arriving
         for waiter in waiting:
             if waiter.job not in configuring:
                 waiter.release("the job no longer waits for nodes")

@@ -8,21 +8,26 @@ the world, and what is due is done, alike things together. A list that fails dec
 import asyncio
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 
 from springtide import maintenance, repairs, service, triage
+from springtide.calendar import limits
+from springtide.corrections import REFUSED, Corrections
 from springtide.drift import BY, Drift
 from springtide.engine import Engine, Refused
 from springtide.lookout import Lookout
 from springtide.model import SITE, Kind, Move, NodeState, Operation
 from springtide.nodeset import fold
 from springtide.planner import Planner
-from springtide.ports import ITSELF, Unavailable
+from springtide.ports import CloudError, Instance, Site, Unavailable
 from springtide.repairs import Finding, World
 from springtide.steps import Parts
-from springtide.triage import Drained, Repair
+from springtide.steps.inventory import known_addresses
+from springtide.triage import Repair
 from springtide.upkeep import Upkeep
 
 FIRST_S = 2.0
+NOT_SERVED = "names or files not served"
 
 
 class Reconciler:
@@ -37,13 +42,25 @@ class Reconciler:
         self.braked: tuple[str, ...] = ()
         """Nodes that a brake keeps from repair."""
         self._upkeep = Upkeep(parts, engine)
+        self._corrections = Corrections(parts, engine, self._upkeep)
         self._drift = Drift(parts, engine, self._lookout)
         self._spent = repairs.Spent()
         self._strangers: dict[str, float] = {}
         """Since when instances are there that nobody knows."""
+        self._unneeded: dict[str, bool] = {}
+        """Instances whose deletion was asked for, and whether their provider takes that."""
+        self._tried: frozenset[str] = frozenset()
+        """Nodes that the last pass was to repair: if that was in vain, others come first."""
         self._tries = 0
         """How often in a row the batch system was to be started."""
         self._next_try_at = 0.0
+
+    @property
+    def troubles(self) -> dict[str, str]:
+        """What nodes need of this machine and do not get, and what the batch system does not do
+        for them, as of the last pass."""
+        refused = self._corrections.in_words
+        return self._lookout.standing(NOT_SERVED) | ({REFUSED: refused} if refused else {})
 
     async def run(self) -> None:
         """For ever; whatever goes wrong, the next pass comes.
@@ -52,6 +69,7 @@ class Reconciler:
         """
         await asyncio.sleep(min(FIRST_S, self.parts.spec.timing.reconcile))
         while True:
+            begun = self.parts.clock
             try:
                 while await self.once():
                     pass
@@ -59,19 +77,28 @@ class Reconciler:
                 pass
             except Exception:
                 self.parts.record.complain("reconcile broke", traceback.format_exc())
-            await self._pause()
+            await self._pause(begun)
 
-    async def _pause(self) -> None:
-        """Until it is time again, or something is held or lifted."""
+    async def _pause(self, begun: datetime) -> None:
+        """Until it is time again, the calendar changes, something is held or lifted, or there is
+        another file."""
         try:
-            async with asyncio.timeout(self.parts.spec.timing.reconcile):
+            async with asyncio.timeout(self._rest_s(begun)):
                 await self.parts.holding.changed.wait()
         except TimeoutError:
             pass
         self.parts.holding.changed.clear()
 
+    def _rest_s(self, begun: datetime) -> float:
+        """How long the pause after a pass may be: what changed while that went on is due now."""
+        spec, now = self.parts.spec, self.parts.clock
+        turns = [one.until for one in limits(spec, begun).values() if one.until is not None]
+        return min([spec.timing.reconcile, *((turn - now).total_seconds() for turn in turns)])
+
     async def ended(self, operation: Operation) -> None:
-        """To be told of every operation that ended."""
+        """To be told of every operation that ended; while one has the site, there is no pass."""
+        if SITE in operation.claims:
+            self.parts.holding.changed.set()
         if self._drift.ended(operation):
             await self._drift.stop(operation)
 
@@ -83,6 +110,7 @@ class Reconciler:
         resting = await maintenance.read(parts.record.store) is not None
         if await self._stand_up(resting):
             return False
+        await self._lookout.say(NOT_SERVED, await self._tend(parts.site))
         world = await self._lookout.look()
         if world is None:
             return False
@@ -111,10 +139,18 @@ class Reconciler:
             await self._deploy(broken)
         return bool(broken)
 
+    async def _tend(self, site: Site) -> str:
+        """Have what nodes are served beside run again; answers why it does not."""
+        try:
+            await self.parts.configurator.tend(site, known_addresses(self.parts))
+        except (Unavailable, OSError) as error:
+            return str(error)
+        return ""
+
     async def _deploy(self, why: str) -> None:
         """As a person would: with it go jobs of nodes that died together with the batch system."""
         lost = await Planner(self.parts).lost()
-        names = dict.fromkeys((*self.parts.wanted.always_up, *lost))
+        names = dict.fromkeys((*self.parts.kept_up(), *lost))
         options = {"lost": fold(lost)} if lost else {}
         await self.engine.submit(Kind.DEPLOY, names, asked_by=BY, reason=why, options=options)
 
@@ -136,10 +172,11 @@ class Reconciler:
         if moved:
             return True
         await self._upkeep.tend_holds(world, self.findings.keys())
-        await self._call(world, todo)
+        await self._corrections.make(world, todo)
         await self._delete(world, todo.get(Repair.PRUNE, []), now)
         await self._operate(world, todo)
         await self._upkeep.keep_up(world)
+        await self._upkeep.let_go(world)
         await self._drift.replace(world, self.findings.keys())
         return False
 
@@ -148,7 +185,7 @@ class Reconciler:
         await self._upkeep.tend_holds(world, self.findings.keys())
         drained = repairs.due(self.findings.values(), now).get(Repair.UNDRAIN, [])
         off = [one for one in drained if one.view[0] is NodeState.OFF]
-        await self._call(world, {Repair.UNDRAIN: off})
+        await self._corrections.make(world, {Repair.UNDRAIN: off})
 
     async def _follow(self, world: World, todo: Mapping[Repair, Sequence[Finding]]) -> bool:
         """Passive moves: the record takes over what the world has."""
@@ -170,50 +207,6 @@ class Reconciler:
         )
         return [move for move in moves if move is not None]
 
-    async def _call(self, world: World, todo: Mapping[Repair, Sequence[Finding]]) -> None:
-        """What takes one call to the batch system for all."""
-        batch = self.parts.batch
-        released = [one.node for one in todo.get(Repair.RELEASE, ())]
-        held = self.parts.holding.held_back(self.parts.spec)
-        drained = [one for one in todo.get(Repair.UNDRAIN, ()) if one.node not in held]
-        ours = [one.node for one in drained if one.view[2] is Drained.US]
-        faults = [one.node for one in drained if one.view[2] is Drained.SLURM]
-        try:
-            for (reason, owner), names in repairs.lost_drains(world, self.parts.spec).items():
-                await batch.drain(names, reason, owner)
-            if released:
-                await batch.release(released)
-            if ours:
-                await batch.undrain(ours)
-            if faults:
-                await batch.undrain(faults, ITSELF)
-            if elsewhere := repairs.astray(world):
-                await batch.set_addresses(elsewhere)
-                await self.parts.record.note("address told", nodes=elsewhere)
-            await self._hold_back(world, held)
-        except Unavailable as error:
-            await self._lookout.say("batch system away", str(error))
-            return
-        told = {one.node: one.rule.why for one in (*todo.get(Repair.RELEASE, ()), *drained)}
-        if told:
-            await self.parts.record.note("given to the batch system again", nodes=told)
-
-    async def _hold_back(self, world: World, held: Mapping[str, str]) -> None:
-        """Nodes that are off and could not be started take no jobs: those can go elsewhere."""
-        doomed = [
-            name
-            for name in held
-            if name in world.nodes
-            and world.nodes[name].state is NodeState.OFF
-            and triage.batch_view(world.seen.get(name)) is triage.Batch.OFF
-            and not world.seen[name].drained
-            and not triage.has_lost_drain(world.seen[name])
-        ]
-        for why in dict.fromkeys(held[name] for name in doomed):
-            names = [name for name in doomed if held[name] == why]
-            await self.parts.batch.drain(names, why)
-            await self.parts.record.note("held back", nodes=dict.fromkeys(names, why))
-
     async def _delete(self, world: World, twins: Iterable[Finding], now: float) -> None:
         """Instances that nobody needs: until they are gone, each pass asks again."""
         grace_s = self.parts.spec.timing.grace
@@ -222,13 +215,23 @@ class Reconciler:
         for found in twins:
             node = world.nodes[found.node]
             doomed += repairs.extras(node, world.seen.get(node.name), world.instances[node.name])
-        few = doomed[: self._left(now)]
+        known = [one for one in doomed if one.id in self._unneeded]
+        few = [one for one in doomed if one.id not in self._unneeded][: self._left(now)]
         self._spent.add(now, len(few))
+        await self._ask_deletion(world, [*known, *few])
+
+    async def _ask_deletion(self, world: World, doomed: Sequence[Instance]) -> None:
+        """Those that the brakes allowed once cost nothing more, and keep no others from it."""
+        before, refused = self._unneeded, dict[str, CloudError]()
         for provider in self.parts.distinct_providers():
-            if theirs := [one for one in few if world.homes[one.id] is provider]:
-                refused = await provider.delete(theirs)
-                told = {one.node: str(refused.get(one.id, one.id)) for one in theirs}
-                await self.parts.record.note("unneeded instance deleted", nodes=told)
+            if theirs := [one for one in doomed if world.homes[one.id] is provider]:
+                refused |= await provider.delete(theirs)
+        self._unneeded = {one.id: one.id not in refused for one in doomed}
+        taken = {n.node: n.id for n in doomed if self._unneeded[n.id] and not before.get(n.id)}
+        if taken:
+            await self.parts.record.note("unneeded instance deleted", nodes=taken)
+        kept = (f"{n.node} ({n.id}): {refused[n.id]}" for n in doomed if n.id in refused)
+        await self._lookout.say("unneeded instance not deleted", "; ".join(kept))
 
     def _left(self, now: float) -> int:
         """How many nodes that run may be given up still, within the time between two passes."""
@@ -244,7 +247,9 @@ class Reconciler:
         hopeful = [
             one for one in doomed if not (one.rule.name == triage.UNFIT and one.node in held)
         ]
+        hopeful.sort(key=lambda one: one.node in self._tried)
         braked = repairs.brake(hopeful, self._left(now))
+        self._tried = frozenset(one.node for one in braked.allowed)
         self._spent.add(now, repairs.at_risk(braked.allowed))
         self.braked = tuple(one.node for one in braked.kept)
         await self._lookout.say("brake", repairs.braked_words(braked))

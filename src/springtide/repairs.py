@@ -8,11 +8,12 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import chain
 
 from springtide import decide, triage
 from springtide.model import Move, Node, NodeState
 from springtide.nodeset import fold
-from springtide.ports import BatchNode, Instance, InstanceState, Job, Provider
+from springtide.ports import HELD, BatchNode, Instance, InstanceState, Job, Provider
 from springtide.spec import Cluster, Timing
 from springtide.spec.values import share_of
 from springtide.triage import After, Batch, Cloud, Repair, Rule, View
@@ -42,8 +43,9 @@ class World:
     """The provider that has listed an instance, by its id."""
 
     def views(self) -> dict[str, View]:
+        seen = triage.heard(self.seen, chain.from_iterable(self.instances.values()))
         return {
-            name: triage.view(node, self.seen.get(name), self.instances.get(name, ()))
+            name: triage.view(node, seen.get(name), self.instances.get(name, ()))
             for name, node in self.nodes.items()
         }
 
@@ -219,6 +221,13 @@ def lost_drains(world: World, spec: Cluster) -> dict[tuple[str, str], list[str]]
     return found
 
 
+def forgotten_drains(world: World) -> list[str]:
+    """Nodes that are off, and drained by nobody knows whom: it may have been an operation."""
+    off = (name for name, node in world.nodes.items() if node.state is NodeState.OFF)
+    seen = (world.seen[name] for name in off if name in world.seen)
+    return [node.name for node in seen if triage.has_forgotten_drain(node)]
+
+
 def because(found: Iterable[Finding]) -> dict[str, list[str]]:
     """The nodes of each trouble."""
     reasons: dict[str, list[str]] = defaultdict(list)
@@ -246,7 +255,8 @@ def braked_words(braked: Braked) -> str:
 
 def wanted_groups(jobs: Iterable[Job], spec: Cluster) -> frozenset[str]:
     """The groups that waiting jobs could use; a job that names no partition of ours, all."""
-    named = {name for job in jobs if job.state == "PENDING" for name in job.partition.split(",")}
+    waiting = (j for j in jobs if j.state == "PENDING" and not j.reason.startswith(HELD))
+    named = {name for job in waiting for name in job.partition.split(",")}
     groups = {name: partition.groups for name, partition in spec.partitions.items()}
     found = (groups.get(name, tuple(spec.groups)) for name in named)
     return frozenset(group for some in found for group in some)

@@ -154,14 +154,17 @@ def outdated(
     spec: Cluster,
     nodes: Iterable[Node],
     instances: Iterable[Instance],
-    image: str | None = None,
+    images: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Nodes whose instance is not what the file (or somebody) wants, and in what it differs."""
+    """Nodes whose instance is not what the file (or somebody) wants, and in what it differs.
+
+    `images` are those that nodes of each group are to have; left out, those that the file names.
+    """
     runs = {(one.node, one.generation): one for one in instances}
     found = {}
     for node in nodes:
         group = spec.groups[node.group]
-        wanted = image or group.image
+        wanted = images[node.group] if images else group.image
         one = runs.get((node.name, node.generation))
         runs_image, flavor = (one.image, one.flavor) if one else (node.image, node.flavor)
         if runs_image != wanted:
@@ -210,20 +213,26 @@ def resizing(
     left: Collection[str],
     nodes: Iterable[Node],
     going: Collection[str] = (),
+    coming: Collection[str] = (),
+    up: Iterable[str] | None = None,
 ) -> Resizing:
     """Nodes that were always up and need not be, or left the file; those that must be up now.
 
     `kept` are the nodes that the last file wanted always up, `left` those that this one has no
-    more, `going` those that an operation is taking away already.
+    more, `going` those that an operation is taking away already, `coming` those that one adds,
+    though it may not have begun, `up` those that must be up now, if that is another thing than
+    always.
     """
-    former, always = frozenset(kept), frozenset(wanted.always_up)
-    too_many, gone = former - always, frozenset(left)
+    former, always = frozenset((*kept, *coming)), frozenset(wanted.always_up)
+    now = always if up is None else frozenset(up)
+    too_many, gone = former - always - now, frozenset(left)
     leaving, joining = [], []
     for node in nodes:
-        surplus = node.name in too_many and node.state is not NodeState.OFF
+        there = node.state is not NodeState.OFF or node.name in coming
+        surplus = node.name in too_many and there
         if node.name not in going and (node.name in gone or surplus):
             leaving.append(node.name)
-        elif node.name in always and (node.state is not NodeState.READY or node.name in going):
+        elif node.name in now and (node.state is not NodeState.READY or node.name in going):
             joining.append(node.name)
     return Resizing(tuple(leaving), tuple(joining))
 

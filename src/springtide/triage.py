@@ -7,7 +7,7 @@ again before it acts, and the docs print the table.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 
@@ -169,20 +169,22 @@ RULES: Sequence[Rule] = (
     Rule("unknown name", _OFF, _UNKNOWN, _ABSENT, _PERSON, _GRACE, _R.REPORT,
          "the batch system does not know it; `tide deploy` tells it"),
     Rule("forgotten request", _OFF, _WANTED, _ABSENT, _US, _GRACE, _R.RESUME,
-         "the batch system waits for it, but its request was lost"),
+         "the batch system waits for it, but nothing starts it"),
     Rule("rogue", _OFF, _HEARD, _ABSENT, _PERSON, _GRACE, _R.REPORT,
          "a slurmd answers in its name, but it has no instance; `tide kill` ends its service"),
     Rule("down by a person", _OFF, _NO_SERVICE, _ABSENT, _PERSON, _ALWAYS, _R.REST,
          "a person took it out of service", _BY_PERSON),
     Rule("down without instance", _OFF, _UNHEARD, _ABSENT, _US, _GRACE, _R.REPAIR,
          "the batch system has it in service, but it has no instance"),
-    Rule("stuck and drained", _OFF, _STUCK, _ABSENT, _US, _GRACE, _R.UNDRAIN,
+    Rule("stuck and drained", _OFF, _STUCK, _ABSENT, _US, _AT_ONCE, _R.UNDRAIN,
          "nothing holds it back any more, but it is drained, and down", _BY_US),
     Rule("stuck off", _OFF, _STUCK, _ABSENT, _US, _GRACE, _R.RELEASE,
          "it is off, and the batch system would not start it"),
+    Rule("leaving and drained", _OFF, _LEAVING, _ABSENT, _US, _AT_ONCE, _R.UNDRAIN,
+         "nothing holds it back any more, but it is drained, and counts as leaving", _BY_US),
     Rule("leaving for good", _OFF, _LEAVING, _ABSENT, _BATCH, _GRACE, _R.RELEASE,
          "its instance is gone, but the batch system waits on"),
-    Rule("drain forgotten", _OFF, _AT_REST, _ABSENT, _US, _GRACE, _R.UNDRAIN,
+    Rule("drain forgotten", _OFF, _AT_REST, _ABSENT, _US, _AT_ONCE, _R.UNDRAIN,
          "nothing holds it back any more, but it is drained", _BY_US),
     Rule("unfit and off", _OFF, _AT_REST, _ABSENT, _US, _GRACE, _R.UNDRAIN,
          "Slurm drained it for a fault of an instance that is gone", _BY_SLURM),
@@ -256,6 +258,24 @@ def view(node: Node, seen: BatchNode | None, instances: Iterable[Instance]) -> V
     )
 
 
+def heard(seen: Mapping[str, BatchNode], instances: Iterable[Instance]) -> Mapping[str, BatchNode]:
+    """The batch system asks an address whether somebody is there, and not who: one that another
+    node has by now says nothing of the node that had it before."""
+    living = (InstanceState.PENDING, InstanceState.RUNNING)
+    owners: dict[str | None, set[str]] = {}
+    for one in instances:
+        if one.address and one.state in living:
+            owners.setdefault(one.address, set()).add(one.node)
+
+    def is_another(node: BatchNode) -> bool:
+        return node.name not in owners.get(node.address, {node.name})
+
+    return {
+        name: replace(node, registered=False) if is_another(node) else node
+        for name, node in seen.items()
+    }
+
+
 def batch_view(seen: BatchNode | None) -> Batch:
     if seen is None:
         return Batch.UNKNOWN
@@ -288,6 +308,11 @@ def has_lost_drain(node: BatchNode) -> bool:
     """Whether a person's drain went with the power of its node."""
     going = node.power in (Power.DOWN, Power.GOING_DOWN) and node.state != "DOWN"
     return going and not node.drained and node.owner not in (None, OURS, ITSELF)
+
+
+def has_forgotten_drain(node: BatchNode) -> bool:
+    """Whether nobody can say any more who drained it."""
+    return node.drained and node.owner != OURS and not node.reason
 
 
 _SINGLE: Mapping[InstanceState, Cloud] = {

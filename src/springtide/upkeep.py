@@ -1,11 +1,14 @@
-"""Starts nodes that should be up, and tries those again that could not start.
+"""Starts nodes that should be up, lets go of those that should not, and tries again what failed.
 
 The reconciler calls it in each pass, for the holds also in maintenance: jobs start nodes then too.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from springtide import repairs, triage
+from springtide import bounds, repairs, triage
+from springtide.batch.polled_look import refusals
+from springtide.bounds import Bounds, Scene
+from springtide.calendar import limits
 from springtide.drift import BY
 from springtide.engine import Engine
 from springtide.model import Kind, NodeState
@@ -21,18 +24,67 @@ class Upkeep:
     def __init__(self, parts: Parts, engine: Engine) -> None:
         self.parts = parts
         self.engine = engine
+        self._idle_since: dict[str, float] = {}
+        """Nodes that the calendar keeps up at other times."""
 
     async def keep_up(self, world: World) -> None:
-        """Nodes that are to be always up and are not."""
-        held = self.parts.holding.held_back(self.parts.spec)
+        """Nodes that are to be up, always or by the calendar, and are not."""
+        held, always = self.held_back(world), frozenset(self.parts.wanted.always_up)
         missing = [n for n in self._missing(world, self.parts.spec.groups) if n not in held]
-        if missing:
-            await self.engine.submit(Kind.RESUME, missing, asked_by=BY, reason="to be always up")
+        reasons = {True: "to be always up", False: "to be up by the calendar"}
+        for is_always, why in reasons.items():
+            if names := [name for name in missing if (name in always) is is_always]:
+                await self.engine.submit(self._kind(names), names, asked_by=BY, reason=why)
+
+    # --- the calendar --------------------------------------------------------------------------
+
+    def held_back(self, world: World) -> Mapping[str, str]:
+        """Nodes that are not to be started now, because they could not or by the calendar."""
+        return {**self._bounds(world).held, **self.parts.holding.held_back(self.parts.spec)}
+
+    def _bounds(self, world: World) -> Bounds:
+        parts, now = self.parts, self.parts.clock
+        if not parts.spec.calendar.entries:
+            return Bounds()
+        stuck = parts.holding.held_back(parts.spec)
+        known = limits(parts.spec, now)
+        scene = Scene(parts.spec, known, parts.record.nodes, world.seen, stuck)
+        return bounds.bounds(scene, now)
+
+    async def let_go(self, world: World) -> None:
+        """Nodes that are too many by the calendar, and idle ones that it needs no more.
+
+        The batch system itself lets none of the latter go: it is told to leave them alone.
+        """
+        found, now = self._bounds(world), self.parts.record.now()
+        known = {name: self._idle_since.get(name, now) for name in found.spare}
+        self._idle_since = {n: max(at, world.seen[n].busy_at or at) for n, at in known.items()}
+        idle_s = self.parts.spec.timing.idle
+        idle = [name for name, since in self._idle_since.items() if now - since >= idle_s]
+        free = [n for n in dict.fromkeys((*found.surplus, *idle)) if n in world.nodes]
+        batch = self.parts.batch
+        # What is refused is found again by the next pass.
+        refused = await refusals(free, batch.power_down, batch.nodes)
+        if told := {name: "by the calendar" for name in free if name not in refused}:
+            await self.parts.record.note("suspend asked of the batch system", nodes=told)
+
+    def _kind(self, names: Collection[str]) -> Kind:
+        """What is always up is configured before it serves, if the file wants that."""
+        always = frozenset(self.parts.wanted.always_up)
+        configured = self.parts.software is not None and always.issuperset(names)
+        return Kind.ENLARGE if configured else Kind.RESUME
 
     def _missing(self, world: World, groups: Collection[str]) -> list[str]:
         known = self.parts.spec.node_group
-        always = (name for name in self.parts.wanted.always_up if known[name] in groups)
-        return [name for name in always if _is_off(world, name)]
+        theirs = (name for name in self._wanted_up() if known[name] in groups)
+        return [name for name in theirs if _is_off(world, name)]
+
+    def _wanted_up(self) -> Sequence[str]:
+        """Of a polled batch system the poller starts what the calendar wants besides."""
+        up = self.parts.kept_up()
+        if not self.parts.spec.polled:
+            return up
+        return [name for name in self.parts.wanted.always_up if name in up]
 
     async def tend_holds(self, world: World, found: Collection[str]) -> None:
         """Groups that work again are told so; those whose time is over are tried with one node.
@@ -68,9 +120,9 @@ class Upkeep:
                 await self.parts.holding.give_up_probing(self.parts.spec, group)
 
     async def _try_nodes(self, world: World, names: Sequence[str], wanted: Collection[str]) -> None:
-        always = frozenset(self.parts.wanted.always_up)
+        up = frozenset(self._wanted_up())
         for name in names:
-            if self.parts.spec.node_group[name] in wanted or name in always:
+            if self.parts.spec.node_group[name] in wanted or name in up:
                 await self._probe(world, [name])
             else:
                 await self.parts.holding.open_node(name)
@@ -78,10 +130,10 @@ class Upkeep:
     async def _probe(self, world: World, names: Sequence[str]) -> None:
         """Try one of them, unless one is on its way."""
         off = [name for name in names if _is_off(world, name)]
-        if off and not self.engine.at(Kind.RESUME).intersection(names):
-            why = "to see whether it starts again"
+        if off and not self.engine.at(Kind.RESUME, Kind.ENLARGE).intersection(names):
+            kind, why = self._kind(off[:1]), "to see whether it starts again"
             await self.engine.submit(
-                Kind.RESUME, off[:1], asked_by=BY, reason=why, options={"probe": True}
+                kind, off[:1], asked_by=BY, reason=why, options={"probe": True}
             )
 
 

@@ -4,6 +4,7 @@ import os
 import pty
 import subprocess
 import sys
+import time
 
 from springtide.cli.endings import Exit
 from tests.e2e.real import RealCluster, until
@@ -28,7 +29,7 @@ def typed(real: RealCluster, answer: str, *arguments: str) -> int:
         command = [sys.executable, "-m", "springtide.cli.main", *arguments]
         env = {**os.environ, "TIDE_STATE": str(real.state)}
         done = subprocess.run(
-            command, env=env, stdin=theirs, capture_output=True, timeout=60, check=False
+            command, env=env, stdin=theirs, capture_output=True, timeout=240, check=False
         )
         return done.returncode
     finally:
@@ -37,9 +38,10 @@ def typed(real: RealCluster, answer: str, *arguments: str) -> int:
 
 
 def started(real: RealCluster, script: str, *options: str) -> str:
-    """A job that runs already."""
-    id = real.sbatch(script, *options)
-    until(lambda: real.job(id).get("JobState") == "RUNNING")
+    """A job whose script runs already: Slurm calls it running before it has reached its node."""
+    mark = real.shared / f".started-{time.time_ns()}"
+    id = real.sbatch(f"touch {mark}; {script}", *options)
+    until(lambda: mark.exists() and real.job(id).get("JobState") == "RUNNING")
     return id
 
 

@@ -10,14 +10,14 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from springtide.batch.slurm_service import account
 from springtide.cli.client import Away
-from tests.e2e.real import RealCluster, until
+from tests.e2e.real import LIMIT_S, RealCluster, until
+from tests.leftovers import place
 
 Done = subprocess.CompletedProcess[str]
 
@@ -56,11 +56,12 @@ exec slurmd -D -N static1 -f "$1"
 class Existing(RealCluster):
     """That Slurm, and a cluster that is to be attached to it."""
 
-    def __init__(self, root: Path, spec: str, port: int, parameters: str) -> None:
+    def __init__(self, root: Path, spec: str, port: int, parameters: str, lines: str = "") -> None:
         self.conf = root / "etc" / "slurm.conf"
         self.key = root / "key" / "munge.key"
         self._places = {"ROOT": str(root), "HOST": HOST, "NODE_PORT": str(port + 1)}
         self._places |= {"PORT": str(port), "PARAMETERS": parameters}
+        self._lines = lines
         super().__init__(root, self._filled(spec))
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -83,7 +84,7 @@ class Existing(RealCluster):
         ):
             (self.root / name).mkdir()
             self._own(self.root / name, user, mode)
-        self.conf.write_text(self._filled(CONF))
+        self.conf.write_text(self._filled(CONF + self._lines))
         self.make_key(self.key)
         prolog = self.conf.with_name("prolog")
         prolog.write_text(self._filled(PROLOG))
@@ -130,7 +131,7 @@ class Existing(RealCluster):
     def stop(self, name: str, how: signal.Signals = signal.SIGTERM) -> None:
         process = self._running.pop(name)
         process.send_signal(how)
-        process.wait(timeout=30)
+        process.wait(timeout=LIMIT_S)
 
     # --- its users
 
@@ -142,7 +143,7 @@ class Existing(RealCluster):
             cwd=self.shared,
             text=True,
             capture_output=True,
-            timeout=60,
+            timeout=LIMIT_S,
             check=False,
         )
 
@@ -172,24 +173,24 @@ def _as(user: str) -> tuple[str, ...]:
 
 @contextmanager
 def existing(
-    spec: str, port: int, parameters: str = "max_dbd_msg_action=discard"
+    spec: str, port: int, parameters: str = "max_dbd_msg_action=discard", lines: str = ""
 ) -> Iterator[Existing]:
     """A Slurm with one static node, and the file of a cluster for it.
 
-    In the spec ROOT stands for a directory of both, and SHARED for one that nodes see.
+    In the spec ROOT stands for a directory of both, and SHARED for one that nodes see. `lines` are
+    further ones of slurm.conf.
     """
-    root = Path(tempfile.mkdtemp(prefix="tide-", dir="/var/tmp"))
-    root.chmod(0o755)
-    site = Existing(root, spec, port, parameters)
-    try:
-        site.make()
-        site.start()
-        yield site
-    except BaseException:
-        for path in (*root.glob("*.out"), *root.glob("slurmctld/*.log"), *root.glob("s/log/*")):
-            print(f"=== {path.name}", *path.read_text().splitlines()[-40:], sep="\n")
-        raise
-    finally:
-        site.end()
-    assert site.left_behind() == []
+    with place() as root:
+        site = Existing(root, spec, port, parameters, lines)
+        try:
+            site.make()
+            site.start()
+            yield site
+        except BaseException:
+            for path in (*root.glob("*.out"), *root.glob("slurmctld/*.log"), *root.glob("s/log/*")):
+                print(f"=== {path.name}", *path.read_text().splitlines()[-40:], sep="\n")
+            raise
+        finally:
+            site.end()
+        site.see_it_gone()  # before the directory goes, in which the last of it may write
     assert not root.exists()

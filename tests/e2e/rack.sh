@@ -8,8 +8,7 @@ act=$1 rack=$2 key=$3 state=$4
 start() {
     node=$1 home=$rack/$1
     mkdir -p "$home"
-    number=$(ls "$rack" | grep -nx "$node" | cut -d: -f1)
-    echo "127.66.0.$number" >"$home/address"
+    echo "127.66.0.${node##*-}" >"$home/address"
     cp "$TIDE_USER_DATA" "$home/user-data"
     setsid unshare --mount --uts --pid --fork --kill-child --mount-proc \
         sh -eu "$0" boot "$home" "$key" "$state" >"$home/log" 2>&1 </dev/null &
@@ -18,6 +17,26 @@ start() {
 }
 
 is_on() { [ -s "$1/pid" ] && kill -0 "$(cat "$1/pid")" 2>/dev/null; }
+
+# Whether it is more than an entry that its parent has not looked at yet.
+lives() { grep -q '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$1/status" 2>/dev/null; }
+
+# Ends a machine, and waits until all of it has ended: what starts next needs its address and port.
+# Its first process, a child of what made its namespaces, is the last to go.
+stop() {
+    pid=$(cat "$1/pid" 2>/dev/null) || return 0 # somebody else has just ended it
+    tries=600
+    inner=$(cat "/proc/$pid/task/$pid/children" 2>/dev/null) || :
+    kill -9 "-$pid" || :
+    for one in $pid $inner; do
+        while lives "$one"; do
+            kill -9 "-$pid" 2>/dev/null || : # it may not have been in a group of its own yet
+            tries=$((tries - 1))
+            [ "$tries" -gt 0 ] || { echo "${1##*/}: process $one does not end" >&2 && exit 1; }
+            sleep 0.1
+        done
+    done
+}
 
 case $act in
 boot)
@@ -39,7 +58,7 @@ boot)
 on) while read -r node _; do is_on "$rack/$node" || start "$node"; done ;;
 off)
     while read -r node _; do
-        ! is_on "$rack/$node" || kill -9 "-$(cat "$rack/$node/pid")"
+        ! is_on "$rack/$node" || stop "$rack/$node"
         rm -f "$rack/$node/pid"
     done
     ;;

@@ -13,29 +13,55 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from springtide.cli.client import Away, Client
 from springtide.compose import compose
+from springtide.ports import Unavailable
 from springtide.spec import load
+from springtide.steps.work import insist
 from tests.leftovers import owned
 
 T = TypeVar("T")
 Json = dict[str, Any]
 
+LIMIT_S = 200.0
+"""How long a busy machine may take for anything: who waits for a condition loses nothing by it.
 
-def until(look: Callable[[], T], limit_s: float = 30.0, pause_s: float = 0.05) -> T:
-    """What `look` says once it says something true; fails with its last word."""
+Longer than the `timing.start` of most: a node that did not come up is given back by then."""
+MOST_REST_S = 0.5
+DEPLOY_S = 300.0
+"""For a whole deploy: databases, images and Ansible may be part of it."""
+
+
+def until(look: Callable[[], T], limit_s: float = LIMIT_S, pause_s: float = 0.05) -> T:
+    """What `look` says once it says something true; fails with its last word.
+
+    It rests for as long as it looked: most looks are commands, and others need the machine.
+    """
     end = time.monotonic() + limit_s
+    began_at = time.monotonic()
     while not (said := look()):
-        if time.monotonic() > end:
+        now = time.monotonic()
+        if now > end:
             raise AssertionError(f"not within {limit_s} s; the last look said {said!r}")
-        time.sleep(pause_s)
+        time.sleep(min(max(pause_s, now - began_at), MOST_REST_S))
+        began_at = time.monotonic()
     return said
+
+
+def remains(holds: Callable[[], bool], for_s: float, pause_s: float = 0.5) -> None:
+    """Fails at the first look at which it does not hold any more."""
+    began = time.monotonic()
+    while (passed := time.monotonic() - began) < for_s:
+        assert holds(), f"no longer so after {passed:.0f} s"
+        time.sleep(pause_s)
 
 
 class RealCluster:
@@ -87,7 +113,7 @@ class RealCluster:
     def restart_daemon(self) -> None:
         assert self.daemon is not None
         self.daemon.terminate()
-        self.daemon.wait(timeout=30)
+        self.daemon.wait(timeout=LIMIT_S)
         self.start_daemon()
 
     def tide(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -99,9 +125,9 @@ class RealCluster:
 
     def deploy(self) -> Json:
         answer = self.client.post("/operations", {"operation": "deploy"})
-        return self.ended(answer["operations"][0]["id"])
+        return self.ended(answer["operations"][0]["id"], DEPLOY_S)
 
-    def ended(self, id: int, limit_s: float = 60.0) -> Json:
+    def ended(self, id: int, limit_s: float = LIMIT_S) -> Json:
         def over() -> Json | None:
             operation = self.client.get(f"/operations/{id}")
             return operation if operation["ended_at"] is not None else None
@@ -133,7 +159,7 @@ class RealCluster:
             text=True,
             capture_output=True,
             cwd=self.shared,
-            timeout=120,
+            timeout=LIMIT_S,
             user=user,
             extra_groups=[] if user else None,
             check=False,
@@ -145,17 +171,20 @@ class RealCluster:
         return self.slurm(*command, "--wrap", script).strip()
 
     def job(self, id: str) -> Json:
+        """What Slurm shows of it; nothing, while slurmctld does not answer."""
         shown = self.try_slurm("scontrol", "-o", "show", "job", id).stdout.split("\n")[0]
-        return dict(word.partition("=")[::2] for word in shown.split() if "=" in word)
+        found = (word.partition("=")[::2] for word in shown.split() if "=" in word)
+        return defaultdict(str, found)
 
-    def finished(self, id: str, limit_s: float = 40.0) -> Json:
+    def finished(self, id: str, limit_s: float = LIMIT_S) -> Json:
         """The job once it is over (all its tasks), which must be well."""
 
         def over() -> bool:
-            return not self.slurm("squeue", "-h", "--job", id).strip()
+            listed = self.try_slurm("squeue", "-h", "--job", id)
+            return listed.returncode == 0 and not listed.stdout.strip()
 
         until(over, limit_s)
-        job = self.job(id)
+        job = until(lambda: (seen := self.job(id))["JobState"] and seen)
         assert job["JobState"] == "COMPLETED", job
         return job
 
@@ -165,10 +194,11 @@ class RealCluster:
         return sorted(line for file in files for line in file.read_text().split())
 
     def node(self, name: str) -> Json:
-        shown = self.slurm("scontrol", "-o", "show", "node", name)
-        return dict(word.partition("=")[::2] for word in shown.split() if "=" in word)
+        """What Slurm shows of it; nothing, while slurmctld does not answer."""
+        shown = self.try_slurm("scontrol", "-o", "show", "node", name).stdout
+        return defaultdict(str, (word.partition("=")[::2] for word in shown.split() if "=" in word))
 
-    def all_off(self, names: str, limit_s: float = 60.0) -> None:
+    def all_off(self, names: str, limit_s: float = LIMIT_S) -> None:
         until(lambda: self.states(names) == {"off"}, limit_s)
 
     # --- the end
@@ -198,7 +228,7 @@ class RealCluster:
         links = [f"link {name}" for name in self.links if Path("/sys/class/net", name).exists()]
         return [
             *links,
-            *(f"process {line}" for line in _processes() if mark in line),
+            *(f"process {line}" for line in processes() if mark in line),
             *(
                 f"mount {line}"
                 for line in Path("/proc/mounts").read_text().split("\n")
@@ -206,17 +236,28 @@ class RealCluster:
             ),
         ]
 
+    def see_it_gone(self) -> None:
+        """Programs that slurmctld called end by themselves when nobody answers them."""
+        end = time.monotonic() + LIMIT_S
+        while (left := self.left_behind()) and time.monotonic() < end:
+            time.sleep(0.1)
+        assert left == [], left
+
 
 async def _remove(file: Path) -> None:
     daemon = compose(load(file))
-    await daemon.parts.batch.stop()
+    with suppress(Unavailable):  # one of somebody else's may be gone by now
+        await daemon.parts.batch.stop()
+    await daemon.parts.configurator.stop()
     for provider in daemon.parts.distinct_providers():
-        await provider.remove(daemon.spec.cluster)
+        # A container that is slow to end is waited for less long than a busy machine may take.
+        await insist(partial(provider.remove, daemon.spec.cluster), LIMIT_S)
         await provider.close()
     await daemon.parts.record.store.close()
 
 
-def _processes() -> Iterator[str]:
+def processes() -> Iterator[str]:
+    """Those of this machine but for this one: the id of each, and its command."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes().split(b"\0")
@@ -244,8 +285,8 @@ def cluster(text: str, *, deployed: bool = True) -> Iterator[RealCluster]:
             raise
         finally:
             real.sweep()
-    left = real.left_behind()
-    assert left == [], left
+    real.see_it_gone()
+    shutil.rmtree(root, ignore_errors=True)  # the last of them may have written something there
     assert not root.exists()
 
 

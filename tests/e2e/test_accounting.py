@@ -20,12 +20,13 @@ ACCOUNTING = f"{PLAIN}, accounting: {{port: 17029}}"
 
 
 def spec(name: str, batch: str = ACCOUNTING) -> str:
+    """One whose daemon does not look by itself for what died: the test kills, and looks first."""
     return f"""
 cluster: {name}
 batch: {{kind: slurm, {batch}}}
 provider: {{kind: containers, mounts: [SHARED]}}
 groups: {{general: {{nodes: "{name}-[1-2]", min: 1}}}}
-timing: {{idle: 1h, start: 30s, stop: 30s}}
+timing: {{idle: 1h, start: 2m, stop: 30s, reconcile: 1h}}
 """
 
 
@@ -145,13 +146,14 @@ def test_a_dead_one_is_started_again_and_catches_up(real: RealCluster, service: 
 def test_the_history_outlives_all_control_processes(real: RealCluster) -> None:
     id = real.sbatch("hostname", "--wait")
     in_the_account(real, id)
+    nodes = real.job(id)["NodeList"]
     before = processes(real)
     for process in before.values():
         os.kill(process.pid, signal.SIGTERM)
     until(lambda: not processes(real))
     assert real.deploy()["state"] == "done"
     assert processes(real).keys() == before.keys()
-    assert accounted(real, id, "state", "nodelist") == ["COMPLETED", "ac-1"]
+    assert accounted(real, id, "state", "nodelist") == ["COMPLETED", nodes]
     later = real.sbatch("hostname", "--wait")
     assert int(later) > int(id)
     in_the_account(real, later)
@@ -189,9 +191,8 @@ def test_a_cluster_beside_it_is_not_touched(real: RealCluster) -> None:
 def test_it_is_turned_on_and_off_under_running_jobs_and_destroyed() -> None:
     with cluster(spec("oc", PLAIN)) as real:
         munged = processes(real)["munged"]
-        first = _held(real, "first", "-N2")
+        first = _held(real, "first", 2)
         queued = real.sbatch("hostname", f"--dependency=afterok:{first}")
-        until(lambda: real.job(first)["JobState"] == "RUNNING")
         rewrite(real, spec("oc"))
         _let_go(real, "first")
         real.finished(first)
@@ -200,8 +201,7 @@ def test_it_is_turned_on_and_off_under_running_jobs_and_destroyed() -> None:
         in_the_account(real, first)
         in_the_account(real, queued)
 
-        during = _held(real, "during")
-        until(lambda: real.job(during)["JobState"] == "RUNNING")
+        during = _held(real, "during", 1)
         rewrite(real, spec("oc", PLAIN))
         assert processes(real).keys() == {"munged", "slurmctld"}
         assert "accounting storage is disabled" in real.try_slurm("sacct").stderr
@@ -214,10 +214,14 @@ def test_it_is_turned_on_and_off_under_running_jobs_and_destroyed() -> None:
         _destroy(real)
 
 
-def _held(real: RealCluster, name: str, *options: str) -> str:
-    """A job whose step runs until it is let go; then it starts another."""
-    wait = f"until [ -e {real.shared}/{name} ]; do sleep 0.1; done"
-    return real.sbatch(f"srun sh -c '{wait}' && srun hostname", *options)
+def _held(real: RealCluster, name: str, nodes: int) -> str:
+    """A job whose step runs until it is let go, and does so already: one that is yet to be
+    started would need slurmctld. Then it starts another."""
+    go = real.shared / name
+    wait = f"touch {go}.$SLURM_NODEID; until [ -e {go} ]; do sleep 0.1; done"
+    id = real.sbatch(f"srun sh -c '{wait}' && srun hostname", f"-N{nodes}")
+    until(lambda: len(list(real.shared.glob(f"{name}.*"))) == nodes)
+    return id
 
 
 def _let_go(real: RealCluster, name: str) -> None:
@@ -234,10 +238,8 @@ def _destroy(real: RealCluster) -> None:
 
 
 def test_a_taken_port_is_told_and_costs_nothing_that_runs() -> None:
-    with cluster(spec("pc", PLAIN)) as real, socket.socket() as squatter:
+    with cluster(spec("pc", PLAIN)) as real, _squatter(real):
         before = processes(real)
-        squatter.bind((real.client.get("/status")["control_address"], 17029))
-        squatter.listen()
         real.write(spec("pc"))
         real.restart_daemon()
         done = real.deploy()
@@ -247,3 +249,8 @@ def test_a_taken_port_is_told_and_costs_nothing_that_runs() -> None:
         now = processes(real)
         assert {name: now[name] for name in before} == before
         real.finished(real.sbatch("hostname"))
+
+
+def _squatter(real: RealCluster) -> socket.socket:
+    """Also where connections of a slurmdbd before it have yet to be forgotten."""
+    return socket.create_server((real.client.get("/status")["control_address"], 17029))

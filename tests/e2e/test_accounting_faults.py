@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from springtide.layout import Layout
 from springtide.ports import Site, Unavailable
 from springtide.spec import Cluster
 from tests.e2e.real import until
+from tests.leftovers import place
 
 pytestmark = pytest.mark.real
 
@@ -56,15 +56,13 @@ class Lone:
 @pytest.fixture
 async def lone() -> AsyncIterator[Lone]:
     """Below a directory that the database's user can reach, unlike pytest's own."""
-    home = Path(tempfile.mkdtemp(prefix="tide-", dir="/var/tmp"))
-    home.chmod(0o755)
-    lone = Lone(home)
-    ensure_munge_key(lone.layout.munge_key)
-    try:
-        yield lone
-    finally:
-        await Slurm(lone.cluster).stop()
-        shutil.rmtree(home)
+    with place() as home:
+        lone = Lone(home)
+        ensure_munge_key(lone.layout.munge_key)
+        try:
+            yield lone
+        finally:
+            await Slurm(lone.cluster).stop()
 
 
 @contextmanager
@@ -78,19 +76,21 @@ def _mounted(place: Path, options: str) -> Iterator[None]:
 
 
 KILLED = """\
-import asyncio, json, sys
+import asyncio, json, pathlib, sys, time
+pathlib.Path.rename = lambda draft, files: time.sleep(600)
 from springtide.batch.slurm import Slurm
 from springtide.ports import Site
 from springtide.spec import Cluster
 asyncio.run(Slurm(Cluster.model_validate(json.loads(sys.argv[1]))).reload(Site("127.0.0.1")))
 """
+"""It never comes to where the database is in its place: there is time to kill it before."""
 
 
 async def test_an_installation_that_was_killed_is_made_again(lone: Lone) -> None:
     draft = lone.data.with_name("data.new")
     spec = lone.cluster.model_dump_json(exclude_defaults=True)
     doomed = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, spec)
-    until(lambda: (draft / "ibdata1").exists(), pause_s=0.001)
+    until((draft / "ibdata1").exists)
     doomed.kill()
     assert await doomed.wait() == -signal.SIGKILL
     assert not lone.data.exists()
@@ -126,13 +126,14 @@ async def test_a_missing_program_is_told_with_its_package(
 
 
 async def test_a_taken_port_is_told_with_the_key_to_change(lone: Lone) -> None:
-    with socket.socket() as squatter:
-        squatter.bind((HERE.control_address, 17029))
-        squatter.listen()
-        with pytest.raises(
+    with (
+        # Also where connections of a slurmdbd before it have yet to be forgotten.
+        socket.create_server((HERE.control_address, 17029)),
+        pytest.raises(
             Unavailable, match=r"port 17029 .* so slurmdbd cannot .* set batch\.accounting\.port"
-        ):
-            await lone.reload()
+        ),
+    ):
+        await lone.reload()
     assert "slurmdbd started" in await lone.reload()
 
 
@@ -180,9 +181,11 @@ async def test_a_slurmdbd_that_hangs_is_told(lone: Lone, monkeypatch: pytest.Mon
     pid = int((lone.layout.run / "slurmdbd.pid").read_text().split()[0])
     os.kill(pid, signal.SIGSTOP)
     try:
-        monkeypatch.setattr("springtide.batch.slurm_accounting.COMMAND_S", 1.0)
-        with pytest.raises(Unavailable, match=rf"slurmdbd does not answer.* kill process {pid}"):
-            await lone.reload()
+        with monkeypatch.context() as patch:
+            patch.setattr("springtide.batch.slurm_accounting.COMMAND_S", 1.0)
+            hangs = rf"slurmdbd does not answer.* kill process {pid}"
+            with pytest.raises(Unavailable, match=hangs):
+                await lone.reload()
     finally:
         os.kill(pid, signal.SIGKILL)
     until(lambda: not Path(f"/proc/{pid}").exists())

@@ -3,30 +3,35 @@
 import json
 import os
 import pty
+import re
 import shutil
 import signal
 import socket
+import socketserver
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
+from springtide.batch.slurm_service import parse_stat, read
 from springtide.cli.endings import Exit
+from tests.e2e.real import LIMIT_S, until
+from tests.leftovers import place
 
 pytestmark = [
     pytest.mark.real,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
 ]
 
-LIMIT_S = 60.0
 TIDE = [sys.executable, "-m", "springtide.cli.main"]
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
 Done = subprocess.CompletedProcess[str]
+T = TypeVar("T")
 
 
 class Lab:
@@ -43,13 +48,17 @@ class Lab:
         self.file.write_text(
             f"cluster: {self.name}\nstate: {self.state}\n"
             f'groups: {{general: {{nodes: "n[1-4]", min: {least}}}}}\n'
-            f"timing: {{idle: 10m, start: 60s, stop: 30s}}\n{more}"
+            f"timing: {{idle: 10m, start: 2m, stop: 30s}}\n{more}"
         )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**ENVIRONMENT, "TIDE_STATE": str(self.state)}
 
     def tide(self, *arguments: str) -> Done:
         return subprocess.run(
             [*TIDE, *arguments],
-            env={**ENVIRONMENT, "TIDE_STATE": str(self.state)},
+            env=self.environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -69,6 +78,12 @@ class Lab:
     def daemon(self) -> int:
         return int((self.state / "daemon.lock").read_text())
 
+    def kill_daemon(self) -> None:
+        process = parse_stat(read(f"/proc/{self.daemon}/stat"))
+        assert process is not None
+        os.kill(process.pid, signal.SIGKILL)
+        wait_until(lambda: not process.alive)
+
     def processes(self) -> list[int]:
         """Whoever has the state directory in his command."""
         marks = str(self.state).encode()
@@ -86,28 +101,29 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < end, "it took too long"
-        time.sleep(0.05)
+def wait_until(condition: Callable[[], T | None]) -> T:
+    """What it says once that is true."""
+    said = until(condition, LIMIT_S)
+    assert said is not None
+    return said
 
 
 @pytest.fixture
 def lab() -> Iterator[Lab]:
-    home = Path(tempfile.mkdtemp(prefix="tidecli"))
-    home.chmod(0o755)
-    lab = Lab(home)
-    try:
-        yield lab
-    finally:
-        left = lab.tide("destroy", "--yes-really", lab.name) if lab.state.exists() else None
-        running = lab.processes()
-        for pid in running:
-            os.kill(pid, signal.SIGKILL)
-        shutil.rmtree(home)
-    assert left is None or left.returncode in (Exit.DONE, Exit.AWAY), left.stderr
-    assert running == []
+    with place() as home:
+        lab = Lab(home)
+        try:
+            yield lab
+        finally:
+            left = lab.tide("destroy", "--yes-really", lab.name) if lab.state.exists() else None
+            try:
+                assert left is None or left.returncode in (Exit.DONE, Exit.AWAY), left.stderr
+                # Programs that slurmctld called end by themselves when nobody answers them.
+                wait_until(lambda: not lab.processes())
+            finally:
+                for pid in lab.processes():
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
 
 
 @contextmanager
@@ -133,7 +149,7 @@ def test_a_cluster_lives_by_its_commands(lab: Lab) -> None:
     assert f"export SLURM_CONF={lab.state}/conf/slurm.conf" in first.stdout
     assert "1 of 4 nodes ready" in first.stdout
     assert "n1 idle\n" in lab.slurm("sinfo", "-h", "-o", "%N %T")
-    assert lab.tide("check", str(lab.file)).returncode == 0
+    wait_until(lambda: lab.tide("check", str(lab.file)).returncode == 0)
 
     started_at = lab.slurm("scontrol", "show", "config").split("BOOT_TIME")[1].splitlines()[0]
     second = lab.deploy()
@@ -156,12 +172,28 @@ def test_a_cluster_lives_by_its_commands(lab: Lab) -> None:
 
 
 def test_suspended_nodes_let_their_jobs_end(lab: Lab) -> None:
+    shared = lab.home / "shared"
+    shared.mkdir()
+    lab.write(f"provider: {{kind: containers, mounts: [{shared}]}}\n")
     assert lab.deploy().returncode == 0
-    lab.slurm("sbatch", "-N1", "-w", "n1", "-o", "/dev/null", "-D", "/", "--wrap", "sleep 3")
+    wait = f"until [ -e {shared}/go ]; do sleep 0.1; done"
+    lab.slurm("sbatch", "-N1", "-w", "n1", "-o", "/dev/null", "-D", "/", "--wrap", wait)
     wait_until(lambda: "R" in lab.slurm("squeue", "-h", "-o", "%t"))
-    done = lab.tide("suspend", "n1")
-    assert (done.returncode, done.stdout) == (0, "n1: off\n")
-    assert "n1: Slurm lets them go when their jobs have ended" in done.stderr
+    command = [*TIDE, "suspend", "n1", "--timeout", f"{LIMIT_S:.0f}s"]
+    with subprocess.Popen(
+        command,
+        env=lab.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as asked:
+        assert asked.stderr is not None
+        told = "n1: the batch system lets them go when their jobs have ended"
+        assert any(told in line for line in asked.stderr)
+        (shared / "go").touch()
+        said, _ = asked.communicate(timeout=LIMIT_S)
+    assert (asked.returncode, said) == (0, "n1: off\n")
+    assert "JobState=COMPLETED" in lab.slurm("scontrol", "show", "job")
 
 
 def test_a_changed_file_is_applied_by_the_next_deploy_and_the_daemon_goes_on(lab: Lab) -> None:
@@ -207,7 +239,7 @@ def test_a_stopped_cluster_starts_though_its_daemon_was_killed(lab: Lab) -> None
     assert lab.deploy().returncode == 0
     stopped = lab.tide("stop", "--yes")
     assert stopped.returncode == 0, stopped.stderr
-    os.kill(lab.daemon, signal.SIGKILL)
+    lab.kill_daemon()
     started = lab.tide("start")
     assert started.returncode == 0, started.stderr
     assert "the daemon was started" in started.stdout
@@ -218,7 +250,7 @@ def test_a_stopped_cluster_starts_though_its_daemon_was_killed(lab: Lab) -> None
 
 def test_a_cluster_can_be_destroyed_though_its_daemon_is_dead(lab: Lab) -> None:
     assert lab.deploy().returncode == 0
-    os.kill(lab.daemon, signal.SIGKILL)
+    lab.kill_daemon()
     away = lab.tide("status")
     assert away.returncode == Exit.AWAY
     assert f"start it with `tide deploy --state {lab.state}`" in away.stderr
@@ -230,13 +262,40 @@ def test_a_cluster_can_be_destroyed_though_its_daemon_is_dead(lab: Lab) -> None:
 
 def test_a_dead_slurmctld_is_told(lab: Lab) -> None:
     assert lab.deploy().returncode == 0
-    control = int((lab.state / "run" / "slurmctld.pid").read_text().split()[0])
-    os.kill(control, signal.SIGKILL)
-    wait_until(lambda: "does not answer" in lab.tide("status").stdout)
-    refused = lab.tide("resume", "n2")
-    assert refused.returncode == Exit.FAILED
-    assert "Traceback" not in refused.stderr
-    assert "✗ batch system" in lab.tide("check", str(lab.file)).stdout
+    with dead_slurmctld(lab):
+        wait_until(lambda: "does not answer" in lab.tide("status").stdout)
+        refused = lab.tide("resume", "n2")
+        assert refused.returncode == Exit.FAILED
+        assert "Traceback" not in refused.stderr
+        assert "✗ batch system" in lab.tide("check", str(lab.file)).stdout
+
+
+@contextmanager
+def dead_slurmctld(lab: Lab) -> Iterator[None]:
+    """Its port is somebody else's meanwhile, or the daemon would have it running again."""
+    conf = (lab.state / "conf" / "slurm.conf").read_text()
+    host = re.search(r"^SlurmctldHost=\S+\((\S+)\)\nSlurmctldPort=(\d+)$", conf, re.MULTILINE)
+    assert host, conf
+
+    def take() -> socketserver.TCPServer | None:
+        with suppress(OSError, ValueError):  # or it is being started again, and the file is new
+            os.kill(int((lab.state / "run" / "slurmctld.pid").read_text()), signal.SIGKILL)
+        with suppress(OSError):
+            return Hanging((host[1], int(host[2])), socketserver.BaseRequestHandler)
+        return None
+
+    with wait_until(take) as server, ThreadPoolExecutor(1) as pool:
+        pool.submit(server.serve_forever, 0.05)
+        try:
+            yield
+        finally:
+            server.shutdown()
+
+
+class Hanging(socketserver.TCPServer):
+    """Hangs up on everybody."""
+
+    allow_reuse_address = True
 
 
 def test_a_protected_cluster_asks_for_its_name(lab: Lab) -> None:
@@ -285,6 +344,18 @@ def test_a_state_directory_has_one_daemon(lab: Lab) -> None:
         second = lab.tide("daemon", str(lab.file))
         assert second.returncode == Exit.FAILED
         assert f"already serves {lab.state} (process {process.pid})" in second.stderr
+
+
+def test_what_a_daemon_alone_has_made_can_be_destroyed(lab: Lab) -> None:
+    with foreground(lab) as process:
+        process.terminate()
+        process.communicate(timeout=LIMIT_S)
+    gone = lab.tide("destroy", "--yes")
+    assert (gone.returncode, gone.stdout) == (0, f"cluster {lab.name} is gone: nothing left\n")
+    assert not lab.state.exists()
+    again = lab.tide("destroy", "--yes")
+    assert again.returncode == Exit.AWAY
+    assert again.stderr == f"tide: there is no cluster in {lab.state}: nothing to destroy\n"
 
 
 # --- what can be wrong -------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.real import Json, RealCluster, cluster, until
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 
 SPEC = """
 cluster: health
@@ -15,7 +15,7 @@ batch: {kind: slurm, port: 17022, node_port: 17023, parameters: {HealthCheckInte
 provider: {kind: containers, mounts: [SHARED]}
 groups: {general: {nodes: "h-[1-3]", min: 1}}
 health: SHARED/health
-timing: {idle: 3600s, start: 20s, stop: 10s, grace: 3600s}
+timing: {idle: 3600s, start: 2m, stop: 10s, grace: 3600s}
 """
 PROGRAM = """\
 #!/bin/sh
@@ -39,9 +39,16 @@ def illness(real: RealCluster, node: str) -> Path:
     return real.shared / f"ill-{node}"
 
 
+def fall_ill(real: RealCluster, node: str, of: str) -> Path:
+    """At once: a check that came while the file was empty would not know of what."""
+    new = real.shared / f"new-{node}"
+    new.write_text(of)
+    return new.replace(illness(real, node))
+
+
 def batch(real: RealCluster, node: str) -> Json:
-    row: Json = real.client.get("/nodes", names=node)["nodes"][0]["batch"]
-    return row
+    """What Slurm says of it, once it answers."""
+    return until(lambda: dict(real.client.get("/nodes", names=node)["nodes"][0]["batch"] or {}))
 
 
 def drain_of(real: RealCluster, node: str) -> tuple[str, str] | None:
@@ -57,23 +64,22 @@ def looks(real: RealCluster, node: str) -> int:
 
 @pytest.mark.accepts("A27")
 def test_a_node_that_fails_at_boot_never_takes_a_job(real: RealCluster) -> None:
-    ill = illness(real, "h-2")
-    ill.write_text("one fan\ndisk is full\n")
+    ill = fall_ill(real, "h-2", "one fan\ndisk is full\n")
     id = real.sbatch("hostname", "-w", "h-2")
     event = until(lambda: [e for e in real.events() if e["what"] == "node given back"])[0]
     assert "health check failed: disk is full" in event["detail"]
     until(lambda: real.job(id)["JobState"] == "PENDING")
     ill.unlink()
-    real.slurm("scontrol", "update", f"jobid={id}", "starttime=now")
+    real.try_slurm("scontrol", "update", f"jobid={id}", "starttime=now")  # or it starts by itself
     assert real.output(real.finished(id)["JobId"]) == ["h-2"]
 
 
 @pytest.mark.accepts("A27")
 def test_a_node_that_falls_ill_takes_no_further_jobs_until_it_is_well(real: RealCluster) -> None:
-    ill, go = illness(real, "h-1"), real.shared / "go"
+    go = real.shared / "go"
     running = real.sbatch(f"until [ -e {go} ]; do sleep 0.1; done", "-w", "h-1")
     until(lambda: real.job(running)["JobState"] == "RUNNING")
-    ill.write_text("too hot")
+    ill = fall_ill(real, "h-1", "too hot")
     until(lambda: drain_of(real, "h-1"))
     assert drain_of(real, "h-1") == ("health check failed: too hot", "slurm")
     assert real.job(running)["JobState"] == "RUNNING"
@@ -87,8 +93,7 @@ def test_a_node_that_falls_ill_takes_no_further_jobs_until_it_is_well(real: Real
 
 
 def test_the_check_ends_no_drain_that_a_person_made(real: RealCluster) -> None:
-    ill = illness(real, "h-1")
-    ill.write_text("too hot")
+    ill = fall_ill(real, "h-1", "too hot")
     until(lambda: drain_of(real, "h-1"))
     done = real.tide("drain", "h-1", "--reason", "bad fan")
     assert done.returncode == 0, done.stderr
@@ -103,11 +108,11 @@ def test_the_check_ends_no_drain_that_a_person_made(real: RealCluster) -> None:
 @pytest.mark.accepts("A27")
 def test_a_node_that_fails_after_a_reboot_is_not_returned_to_service(real: RealCluster) -> None:
     until(lambda: real.states("h-1") == {"ready"} and drain_of(real, "h-1") is None)
-    illness(real, "h-1").write_text("disk is full")
+    ill = fall_ill(real, "h-1", "disk is full")
     done = real.tide("rebuild", "h-1", "--force", "--yes")
     assert done.returncode != 0, done.stdout
     until(lambda: batch(real, "h-1")["state"] == "DOWN")
     assert "health check failed: disk is full" in batch(real, "h-1")["reason"]
-    illness(real, "h-1").unlink()
+    ill.unlink()
     assert real.deploy()["state"] == "done"
     real.finished(real.sbatch("hostname", "-w", "h-1"))

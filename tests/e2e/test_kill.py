@@ -8,7 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from springtide.batch import slurm_service
+from tests.e2e.by_hand import started
+from tests.e2e.gate import Gate
 from tests.e2e.real import RealCluster, cluster, until
+from tests.e2e.saving import await_saved
 
 pytestmark = pytest.mark.real
 
@@ -18,7 +22,7 @@ cluster: mortal
 batch: {kind: slurm, port: 16877, node_port: 16878}
 provider: {kind: containers, mounts: [SHARED]}
 groups: {general: {nodes: "m-[01-20]"}}
-timing: {idle: 3s, start: 30s, stop: 30s}
+timing: {idle: 3s, start: 120s, stop: 30s}
 """
 
 
@@ -29,7 +33,7 @@ def real() -> Iterator[RealCluster]:
 
 
 @pytest.mark.accepts("X1", "C10")
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_killed_at_ten_random_moments_nothing_is_lost_and_nothing_made_twice(
     real: RealCluster,
 ) -> None:
@@ -44,7 +48,7 @@ def test_killed_at_ten_random_moments_nothing_is_lost_and_nothing_made_twice(
         time.sleep(chance.uniform(0.0, 0.5))
         real.start_daemon()
     for id in ids:
-        real.finished(id, 60)
+        real.finished(id, 180)
         assert len(set(real.output(id))) == 3
     real.all_off("m-[01-20]")
     until(lambda: all(o["ended_at"] for o in real.client.get("/operations")["operations"]))
@@ -66,7 +70,7 @@ def test_what_slurm_asks_while_the_daemon_is_away_is_done_when_it_returns(
     real.start_daemon()
     real.finished(id)
     assert real.output(id) == ["m-20"]
-    assert not list(spool.iterdir())
+    until(lambda: not list(spool.iterdir()))
     real.all_off("m-20")
 
 
@@ -77,22 +81,26 @@ def test_garbage_in_the_spool_is_put_aside_and_said(real: RealCluster) -> None:
         "2.json": '{"program": "resume", "id": "x", "at": 1, "nodes": "nowhere-1"}',
         "3.json": '{"program": "launch", "id": "y", "at": 1, "nodes": "m-01"}',
     }.items():
-        (spool / name).write_text(text)
+        (spool / f".{name}").write_text(text)
+        (spool / f".{name}").rename(spool / name)
     until(lambda: not list(spool.iterdir()))
     said = [e["detail"] for e in real.events() if e["what"] == "spooled request refused"]
     assert len(said) == 3
     assert any("nowhere-1" in text for text in said)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_a_killed_slurmctld_comes_back_with_a_deploy_and_its_jobs_go_on(real: RealCluster) -> None:
-    id = real.sbatch("sleep 15; hostname", "-w", "m-10")
-    until(lambda: real.job(id).get("JobState") == "RUNNING")
-    saved = real.state / "slurmctld" / "job_state"
-    running_at = time.time()
-    until(lambda: saved.exists() and saved.stat().st_mtime > running_at)
-    pid = (real.state / "run" / "slurmctld.pid").read_text().split()[0]
-    os.kill(int(pid), signal.SIGKILL)
+    gate = Gate(real.shared / "gate")
+    id = started(real, f"{gate.wait}; hostname", "-w", "m-10")
+    await_saved(real.slurm, real.state / "slurmctld", id, "m-10")
+    pid = int((real.state / "run" / "slurmctld.pid").read_text().split()[0])
+    process = slurm_service.parse_stat(slurm_service.read(f"/proc/{pid}/stat"))
+    assert process is not None
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not process.alive)  # until then it runs, or its port is taken
     assert real.deploy()["state"] == "done"
-    real.finished(id)
+    assert until(lambda: real.job(id)["JobState"]) == "RUNNING"
+    gate.open()
+    assert real.finished(id)["Restarts"] == "0"
     assert real.output(id) == ["m-10"]

@@ -6,12 +6,12 @@ Slurm and all of Springtide are real but the machines.
 
 import asyncio
 import os
-import shutil
 import signal
 import subprocess
-import tempfile
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from random import Random
 
@@ -29,8 +29,10 @@ from springtide.ports import Instance, Launch
 from springtide.providers.fake import FakeCloud, FakeProvider, Faults
 from springtide.spec import parse
 from springtide.steps import Parts
+from tests.e2e.gate import Gate
+from tests.leftovers import place
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 SPEC = """
 cluster: level0
@@ -42,7 +44,7 @@ batch:
   parameters: {CommunicationParameters: NoInAddrAny}
 provider: {kind: none}
 groups: {general: {nodes: "z-[01-24]", provider: {kind: containers}}}
-timing: {idle: 3s, start: 60s, stop: 30s}
+timing: {idle: 3s, start: 120s, stop: 30s}
 """
 SPACES = ("unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
 """A machine takes its jobs with it when it goes."""
@@ -105,11 +107,26 @@ class Level0:
         assert process.returncode == 0
         return said.decode().strip()
 
+    async def submit(self, node: str) -> Gate:
+        """A job that tells where it runs, and goes on until the gate is open."""
+        gate = Gate(self._place / "gate")
+        script, out = f"hostname; {gate.wait}", str(self._place / "out")
+        await self.slurm("sbatch", "-w", node, "-o", out, "--wrap", script)
+        return gate
+
+    def has_run(self, node: str) -> Callable[[], bool]:
+        out = self._place / "out"
+        return lambda: out.exists() and out.read_text() == f"{node}\n"
+
+    @property
+    def _place(self) -> Path:
+        return self.daemon.layout.state.parent
+
     def states(self, names: list[str]) -> set[NodeState]:
         return {node.state for node in self.daemon.parts.record.of(names)}
 
 
-async def until(done: Callable[[], bool], limit_s: float = 60.0) -> None:
+async def until(done: Callable[[], bool], limit_s: float = 120.0) -> None:
     async with asyncio.timeout(limit_s):
         while not done():
             await asyncio.sleep(0.05)
@@ -117,30 +134,28 @@ async def until(done: Callable[[], bool], limit_s: float = 60.0) -> None:
 
 @pytest.fixture
 async def level0() -> AsyncIterator[Level0]:
-    root = Path(tempfile.mkdtemp(prefix="tide-", dir="/var/tmp"))
-    root.chmod(0o755)
-    world = Level0(_made(root / "s"))
-    daemon = world.daemon
-    config = uvicorn.Config(
-        create_app(daemon), http=PeerProtocol, ws="none", lifespan="off", log_config=None
-    )
-    server = uvicorn.Server(config)
-    try:
-        async with daemon.running():
-            serving = asyncio.create_task(server.serve(sockets=[listen(daemon.layout.socket)]))
-            (operation,) = await daemon.engine.submit(Kind.DEPLOY, (), asked_by="test")
-            ended = await daemon.engine.wait(operation.id)
-            assert ended is not None
-            assert ended.state == "done", ended
-            yield world
-            server.should_exit = True
-            await serving
-    finally:
-        await daemon.parts.batch.stop()
-        for instance in world.cloud.alive():
-            world._power_off(instance)
-        await daemon.parts.record.store.close()
-        shutil.rmtree(root)
+    with place() as root:
+        world = Level0(_made(root / "s"))
+        daemon = world.daemon
+        config = uvicorn.Config(
+            create_app(daemon), http=PeerProtocol, ws="none", lifespan="off", log_config=None
+        )
+        server = uvicorn.Server(config)
+        try:
+            async with daemon.running():
+                serving = asyncio.create_task(server.serve(sockets=[listen(daemon.layout.socket)]))
+                (operation,) = await daemon.engine.submit(Kind.DEPLOY, (), asked_by="test")
+                ended = await daemon.engine.wait(operation.id)
+                assert ended is not None
+                assert ended.state == "done", ended
+                yield world
+                server.should_exit = True
+                await serving
+        finally:
+            await daemon.parts.batch.stop()
+            for instance in world.cloud.alive():
+                world._power_off(instance)
+            await daemon.parts.record.store.close()
 
 
 def _made(path: Path) -> Path:
@@ -150,12 +165,13 @@ def _made(path: Path) -> Path:
 
 @pytest.mark.accepts("B1")
 async def test_a_node_is_released_by_a_simulated_boot(level0: Level0) -> None:
-    out = level0.daemon.layout.state.parent / "out"
-    await level0.slurm("sbatch", "-w", "z-07", "-o", str(out), "--wrap", "hostname")
+    level0.cloud.faults.boot_s = 10.0
+    gate = await level0.submit("z-07")
     await until(lambda: len(level0.cloud.alive()) == 1)
     assert level0.states(["z-07"]) <= {NodeState.REQUESTED, NodeState.BOOTING, NodeState.JOINING}
-    await until(lambda: out.exists() and out.read_text() == "z-07\n")
-    assert level0.states(["z-07"]) == {NodeState.READY}
+    await until(level0.has_run("z-07"))
+    await until(lambda: level0.states(["z-07"]) == {NodeState.READY})
+    gate.open()
     await until(lambda: level0.states(["z-07"]) == {NodeState.OFF})
     assert level0.cloud.alive() == []
 
@@ -180,24 +196,29 @@ def _launch(node: str, generation: int) -> Launch:
 
 @pytest.mark.accepts("C10")
 async def test_a_namesake_that_still_terminates_is_waited_for(level0: Level0) -> None:
-    level0.cloud.faults.delete_s = 3.0
+    level0.cloud.faults.delete_s = 8.0
     old = level0.cloud.start(_launch("z-05", 7))
     level0.cloud.delete(old.id)
-    out = level0.daemon.layout.state.parent / "out"
-    await level0.slurm("sbatch", "-w", "z-05", "-o", str(out), "--wrap", "hostname")
-    await until(lambda: out.exists() and out.read_text() == "z-05\n")
+    gate = await level0.submit("z-05")
+    await until(level0.has_run("z-05"))
     (instance,) = level0.cloud.alive()
+    gate.open()
     assert instance.id != old.id
     assert level0.cloud.duplicates() == []
 
 
 @pytest.mark.accepts("C10")
 async def test_an_instance_that_exists_already_is_adopted(level0: Level0) -> None:
-    """As after a lost reply: the cloud has it, the record does not."""
+    """As after a lost reply: the cloud has it, the record does not. It boots after Slurm asked, in
+    a later second: that is all that Slurm can tell."""
+    level0.cloud.faults.boot_s = inf
     made = level0.cloud.start(_launch("z-06", 1))
-    out = level0.daemon.layout.state.parent / "out"
     await level0.slurm("scontrol", "update", "nodename=z-06", "state=power_up")
-    await level0.slurm("sbatch", "-w", "z-06", "-o", str(out), "--wrap", "hostname")
+    await level0.submit("z-06")
+    await until(lambda: level0.states(["z-06"]) == {NodeState.JOINING})
+    asked = int(time.time())
+    await until(lambda: int(time.time()) > asked)
+    level0.cloud.boot()
     await until(lambda: level0.states(["z-06"]) == {NodeState.READY})
     assert level0.daemon.parts.record.nodes["z-06"].instance == made.id
     assert level0.cloud.calls["create"] == 1

@@ -1,13 +1,19 @@
 """A real Slurm is resized while jobs run on it: by one command, or by the file and `tide apply`."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
-from tests.e2e.real import RealCluster, cluster, until
+from tests.e2e.by_hand import started
+from tests.e2e.gate import Gate
+from tests.e2e.real import Json, RealCluster, cluster, until
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+
+T = TypeVar("T")
 
 SPEC = """
 cluster: sizes
@@ -21,7 +27,7 @@ groups:
 partitions:
   main: {groups: [general], default: true}
   both: {groups: [general, gpu]}
-timing: {idle: 3600s, start: 60s, stop: 10s}
+timing: {idle: 3600s, start: 120s, stop: 10s}
 """
 
 
@@ -51,9 +57,26 @@ def resize(real: RealCluster, *sizes: str, code: int = 0) -> str:
     return done.stdout + done.stderr
 
 
+def done_when_free(real: RealCluster, node: str, gate: Gate, change: Callable[[], T]) -> T:
+    """A change that waits for a job at the gate, which is opened once its node drains."""
+    with ThreadPoolExecutor(1) as pool:
+        changing = pool.submit(change)
+        try:
+            until(lambda: "DRAIN" in real.node(node)["State"] or changing.done())
+        finally:
+            gate.open()
+        return changing.result()
+
+
+def orders(real: RealCluster) -> list[Json]:
+    """Operations that people asked for, the newest first; Slurm asks for some when it likes."""
+    found = real.client.get("/operations", limit=1000)["operations"]
+    return [one for one in found if one["asked_by"] != "batch"]
+
+
 @pytest.mark.accepts("E1", "E16")
 def test_one_number_changed_adds_nodes_and_keeps_jobs_and_comments(real: RealCluster) -> None:
-    started = boot_time(real)
+    booted = boot_time(real)
     long = real.sbatch("sleep 300", "-w", "r-1")
     waiting = real.sbatch("hostname", "-w", "r-1", "--exclusive")
     until(lambda: real.job(long).get("JobState") == "RUNNING")
@@ -63,7 +86,7 @@ def test_one_number_changed_adds_nodes_and_keeps_jobs_and_comments(real: RealClu
     assert real.states("r-[1-4]") == {"ready"}
     assert "r-[2-4] idle\n" in real.slurm("sinfo", "-h", "-p", "main", "-o", "%N %T")
     assert excepted(real) == "r-[1-4]"
-    assert boot_time(real) == started
+    assert boot_time(real) == booted
     assert real.client.get("/plan", operation="deploy")["nodes"] == "r-[1-4]"
     assert real.job(long)["JobState"] == "RUNNING"
     assert real.job(waiting)["JobState"] == "PENDING"
@@ -74,26 +97,23 @@ def test_one_number_changed_adds_nodes_and_keeps_jobs_and_comments(real: RealClu
 @pytest.mark.accepts("E17", "E24", "E9")
 def test_the_highest_numbered_leave_when_their_jobs_have_ended(real: RealCluster) -> None:
     resize(real, "general=4")
-    started = boot_time(real)
+    booted = boot_time(real)
     everywhere = real.slurm("srun", "-N4", "-w", "r-[1-4]", "getent", "hosts", "r-4")
     address = real.record("r-4")["r-4"]["address"]
     assert everywhere.split() == [address, "r-4"] * 4
-    last = real.sbatch("sleep 6; hostname", "-w", "r-4")
+    gate = Gate(real.shared / "last")
+    last = real.sbatch(f"{gate.wait}; hostname", "-w", "r-4")
     until(lambda: real.job(last).get("JobState") == "RUNNING")
-    resize(real, "general=2")
+    done_when_free(real, "r-4", gate, lambda: resize(real, "general=2"))
     assert real.finished(last)["Restarts"] == "0"
     assert real.output(last) == ["r-4"]
     assert real.states("r-[1-2]") == {"ready"}
     assert real.states("r-[3-4]") == {"off"}
     assert " r-4\n" not in hosts(real)
     assert excepted(real) == "r-[1-2]"
-    assert boot_time(real) == started
+    assert boot_time(real) == booted
     until(lambda: real.node("r-4")["State"] == "IDLE+CLOUD+POWERED_DOWN")
-    (shrink,) = [
-        one
-        for one in real.client.get("/operations", limit=3)["operations"]
-        if one["kind"] == "shrink"
-    ]
+    shrink = next(one for one in orders(real) if one["kind"] == "shrink")
     told = [e["what"] for e in real.events(operation=shrink["id"]) if e["node"] in (None, "r-4")]
     assert told == [
         "operation started",
@@ -114,11 +134,11 @@ def test_the_highest_numbered_leave_when_their_jobs_have_ended(real: RealCluster
 
 @pytest.mark.accepts("E20")
 def test_the_present_size_is_said_and_changes_nothing(real: RealCluster) -> None:
-    before = real.client.get("/operations", limit=1)
+    before = orders(real)
     text = real.file.read_text()
     said = resize(real, "general=2")
     assert "2" in said
-    assert real.client.get("/operations", limit=1) == before
+    assert orders(real) == before
     assert real.file.read_text() == text
 
 
@@ -161,9 +181,8 @@ def test_a_job_that_does_not_end_in_time_keeps_its_node(real: RealCluster) -> No
 
 
 def test_a_group_grows_beyond_its_names_and_jobs_survive(real: RealCluster) -> None:
-    long = real.sbatch("sleep 300", "-w", "r-1")
+    long = started(real, "sleep 300", "-w", "r-1")
     waiting = real.sbatch("hostname", "-w", "r-1", "--exclusive")
-    until(lambda: real.job(long).get("JobState") == "RUNNING")
     resize(real, "general=7")
     assert "nodes: r-[1-7]\n" in real.file.read_text()
     assert real.states("r-[1-7]") == {"ready"}
@@ -176,14 +195,13 @@ def test_a_group_grows_beyond_its_names_and_jobs_survive(real: RealCluster) -> N
 
 
 def test_names_that_leave_the_file_go_when_they_are_free(real: RealCluster) -> None:
-    busy = real.sbatch("sleep 4; hostname", "-w", "r-7")
-    other = real.sbatch("sleep 300", "-w", "r-1")
-    until(lambda: real.job(busy).get("JobState") == "RUNNING")
-    until(lambda: real.job(other).get("JobState") == "RUNNING")
+    gate = Gate(real.shared / "busy")
+    busy = started(real, f"{gate.wait}; hostname", "-w", "r-7")
+    other = started(real, "sleep 300", "-w", "r-1")
     text = real.file.read_text()
     real.file.write_text(text.replace("r-[1-7]", "r-[1-5]").replace("min: 7 ", "min: 2 "))
     assert "min: 2 " in real.file.read_text()
-    done = real.tide("apply", "--yes")
+    done = done_when_free(real, "r-7", gate, lambda: real.tide("apply", "--yes"))
     assert done.returncode == 0, done.stderr
     assert real.finished(busy)["Restarts"] == "0"
     assert real.output(busy) == ["r-7"]

@@ -31,7 +31,7 @@ STORY = {-SLOW_S: "node requested", 0.0: "node registered"}
 
 
 @pytest.mark.accepts("B11")
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_resume_timeout_that_somebody_made_too_short_is_found() -> None:
     with existing(SPEC, 17074) as site:
         do_as_told(site, site.attach().stdout)
@@ -48,7 +48,7 @@ def test_a_resume_timeout_that_somebody_made_too_short_is_found() -> None:
 def boot_slowly(record: Path, name: str) -> None:
     """A boot that took so long, as the daemon would have noted it."""
     rows = [(time.time() + at_s, what, name) for at_s, what in STORY.items()]
-    with closing(sqlite3.connect(record, timeout=10)) as db, db:
+    with closing(sqlite3.connect(record, timeout=60)) as db, db:
         db.executemany("INSERT INTO events (at, what, node, detail) VALUES (?, ?, ?, '')", rows)
 
 

@@ -9,9 +9,10 @@ import pytest
 
 from springtide.cli.endings import Exit
 from tests.e2e.by_hand import instances, started, tide
+from tests.e2e.gate import Gate
 from tests.e2e.real import RealCluster, cluster, until
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 
 SPEC = """
 cluster: service
@@ -19,7 +20,7 @@ admin_group: games
 batch: {kind: slurm, port: 16997, node_port: 16998}
 provider: {kind: containers, mounts: [SHARED]}
 groups: {general: {nodes: "d-[1-4]", min: 3}}
-timing: {idle: 3600s, start: 60s, stop: 5s}
+timing: {idle: 3600s, start: 120s, stop: 12s}
 """
 
 
@@ -44,6 +45,12 @@ def batch(real: RealCluster, name: str) -> dict[str, Any]:
     return found
 
 
+def newest(real: RealCluster, kind: str) -> dict[str, Any]:
+    """The operation that was just asked for; Slurm may have asked for others since."""
+    found: list[dict[str, Any]] = real.client.get("/operations", limit=20)["operations"]
+    return next(one for one in found if one["kind"] == kind)
+
+
 def is_drained(real: RealCluster, name: str, owner: str) -> bool:
     seen = batch(real, name)
     return seen["drained"] and seen["owner"] == owner and "bad fan" in seen["reason"]
@@ -51,10 +58,12 @@ def is_drained(real: RealCluster, name: str, owner: str) -> bool:
 
 @pytest.mark.accepts("X9")
 def test_a_persons_drain_is_theirs_and_only_force_lets_another_undo_it(real: RealCluster) -> None:
-    job = started(real, "sleep 2; hostname", "-w", "d-1")
+    gate = Gate(real.shared / "drained")
+    job = started(real, f"{gate.wait}; hostname", "-w", "d-1")
     as_another(real, "drain", "d-[1-2]", "--reason", "bad fan")
     tide(real, "drain", "d-[2-3]", "--reason", "bad fan")
     assert [batch(real, f"d-{n}")["owner"] for n in (1, 2, 3)] == ["games", "games", "root"]
+    gate.open()
     assert real.finished(job)["Restarts"] == "0"
     assert "drain" in real.slurm("sinfo", "-h", "-n", "d-1", "-o", "%T")
     assert "bad fan" in real.slurm("sinfo", "-h", "-R", "-o", "%E %n")
@@ -116,7 +125,7 @@ def test_what_a_person_put_down_comes_back_by_their_undrain(real: RealCluster) -
 
     assert tide(real, "undrain", "d-1,d-4") == "d-[1,4]: takes jobs again\n"
     until(lambda: real.node("d-1")["State"] == "IDLE+CLOUD")
-    assert real.node("d-4")["State"] == "IDLE+CLOUD+POWERED_DOWN"
+    until(lambda: real.node("d-4")["State"] == "IDLE+CLOUD+POWERED_DOWN")
     assert [e["what"] for e in real.events(node="d-4")][-1] == "undrain asked"
     real.slurm("scontrol", "update", "nodename=d-1", "state=down", "reason=kernel panic")
     as_another(real, "undrain", "d-1", "--force")
@@ -127,7 +136,7 @@ def test_a_drain_that_ends_while_its_node_comes_back_has_ended(real: RealCluster
     tide(real, "drain", "d-3", "--reason", "bad fan")
     tide(real, "resize", "general=2", "--yes")
     tide(real, "resize", "general=3", "--yes", "--no-wait")
-    (operation,) = real.client.get("/operations", limit=1)["operations"]
+    operation = newest(real, "enlarge")
     tide(real, "undrain", "d-3")
     assert real.ended(operation["id"])["state"] == "done"
     until(lambda: real.node("d-3")["State"] == "IDLE+CLOUD")
@@ -140,7 +149,7 @@ def test_the_drain_of_an_operation_ends_with_it_and_not_by_hand(
 ) -> None:
     job = started(real, "sleep 300", "-w", "d-1")
     tide(real, words[0], "d-1", *words[1:], "--no-wait", "--yes")
-    (operation,) = real.client.get("/operations", limit=1)["operations"]
+    operation = newest(real, words[0])
     until(lambda: batch(real, "d-1")["drained"])
     assert batch(real, "d-1")["owner"] == "springtide"
     for more in ([], ["--force"]):
@@ -149,7 +158,7 @@ def test_the_drain_of_an_operation_ends_with_it_and_not_by_hand(
     tide(real, "operations", str(operation["id"]), "--cancel")
     until(lambda: not batch(real, "d-1")["drained"])
     assert real.job(job)["JobState"] == "RUNNING"
-    assert real.states("d-1") == {"ready"}
+    until(lambda: real.states("d-1") == {"ready"})
     real.slurm("scancel", job)
     until(lambda: real.node("d-1")["State"] == "IDLE+CLOUD")
 
@@ -158,7 +167,7 @@ def test_the_drain_of_an_operation_ends_with_it_and_not_by_hand(
 def test_a_person_may_take_over_the_drain_of_an_operation(real: RealCluster) -> None:
     job = started(real, "sleep 300", "-w", "d-1")
     tide(real, "rebuild", "d-1", "--force", "--no-wait", "--yes")
-    (operation,) = real.client.get("/operations", limit=1)["operations"]
+    operation = newest(real, "rebuild")
     until(lambda: batch(real, "d-1")["drained"])
     tide(real, "drain", "d-1", "--reason", "bad fan")
     real.slurm("scancel", job)
@@ -170,9 +179,11 @@ def test_a_person_may_take_over_the_drain_of_an_operation(real: RealCluster) -> 
 
 def test_a_busy_node_that_is_suspended_twice_takes_jobs_again(real: RealCluster) -> None:
     """Slurm drains it meanwhile, for a reason of its own that is nobody's wish."""
-    job = started(real, "sleep 3; hostname", "-w", "d-4")
+    gate = Gate(real.shared / "gate")
+    job = started(real, f"{gate.wait}; hostname", "-w", "d-4")
     for _ in range(2):
         tide(real, "suspend", "d-4", "--no-wait")
+    gate.open()
     assert real.finished(job)["Restarts"] == "0"
     real.all_off("d-4")
     again = real.sbatch("hostname", "-w", "d-4")
@@ -186,12 +197,17 @@ def test_configuration_reaches_running_nodes_with_their_image_kept_and_their_job
     data = real.root / "data"
     data.mkdir(mode=0o777)
     before, images = instances(real), {n: r["image"] for n, r in real.record("d-[1-3]").items()}
-    job = started(real, "sleep 4; hostname", "-w", "d-2")
+    gate = Gate(real.shared / "updated")
+    job = started(real, f"{gate.wait}; hostname", "-w", "d-2")
     real.file.write_text(real.file.read_text().replace("mounts: [", f"mounts: [{data}, "))
     assert "mounts" in tide(real, "apply", "--yes")
     assert write(real, data, "d-1", "d-3") == []
 
-    tide(real, "update", "--yes")
+    tide(real, "update", "--yes", "--no-wait")
+    operation = newest(real, "update")
+    until(lambda: batch(real, "d-2")["drained"])
+    gate.open()
+    assert real.ended(operation["id"], 240)["state"] == "done"
     assert real.finished(job)["Restarts"] == "0"
     assert real.output(job) == ["d-2"]
     assert write(real, data, "d-1", "d-2", "d-3") == ["d-1", "d-2", "d-3"]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.real import RealCluster, cluster, until
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 
 
 @pytest.mark.accepts("E4")
@@ -43,7 +43,6 @@ RATE = 6
 
 
 @pytest.mark.accepts("C16", "B12")
-@pytest.mark.timeout(180)
 def test_nodes_come_and_go_no_faster_than_the_rates_allow() -> None:
     with cluster(
         f"""
@@ -54,8 +53,8 @@ timing: {{idle: 2s}}
 """
     ) as real:
         id = real.sbatch("sleep 20", "--array=1-8", "--exclusive")
-        real.finished(id, 120)
-        real.all_off("r-[01-16]", 90)
+        real.finished(id)
+        real.all_off("r-[01-16]")
         for what in ("node requested", "instance deleting"):
             times = sorted(e["at"] for e in real.events() if e["what"] == what)
             assert len(times) == 8

@@ -3,14 +3,14 @@
 import asyncio
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 import pytest
 
-from springtide.configure.anonymise import DONE, anonymise
+from springtide.configure.anonymise import anonymise, done
 from springtide.configure.cloud_node import CloudNode
 from springtide.layout import Layout
 from springtide.ports import Instance, InstanceState, Launch, Provider, Site
@@ -18,16 +18,19 @@ from springtide.providers.cloud import Catalog
 from springtide.providers.libvirt import provider as libvirt_provider
 from springtide.spec import load
 from springtide.spec.clouds import Libvirt as LibvirtSpec
+from tests.e2e.disks import KEY, TOKEN, found, holds, secrets
 from tests.e2e.real import until
 from tests.e2e.vm import Machines, machines, plant, to_qcow2, to_raw, write_keyed
 from tests.libvirt.daemon import NETWORK, Libvirt, connected, libvirt
 from tests.libvirt.image import node_image
 from tests.libvirt.machines import Machine, prepare
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
 IDLE_S = 5
-BOOT_S = 150.0
+BOOT_S = 300.0
+BUSY = "trap 'exit 0' USR1; sync; echo it is at work; while :; do sleep 1; done"
+"""A job that ends well when it is told to: machines have no files in common."""
 SHUT_DOWN_BY_ITSELF = 1
 """libvirt's reason for a machine that is off, other than that somebody cut it off."""
 
@@ -52,20 +55,63 @@ def entries(vms: Machines) -> str:
 @pytest.mark.accepts("B4", "B21")
 def test_a_machine_boots_joins_runs_a_job_and_is_destroyed_with_its_disks(vms: Machines) -> None:
     with connected(vms.running) as connection:
-        job = vms.real.sbatch("echo the job ran on $(hostname)", "-D", "/", "-o", "/dev/console")
-        (domain,) = until(lambda: connection.listAllDomains(), 30)
+        script = f"echo the job ran on $(hostname); {BUSY}"
+        job = vms.real.sbatch(script, "-D", "/", "-o", "/dev/console")
+        (domain,) = until(lambda: connection.listAllDomains())
         assert domain.name() == "vm.vm-1.1"
+        address = until(lambda: vms.real.record("vm-1")["vm-1"]["address"])
+        assert f"ip='{address}'" in entries(vms)
         try:
-            vms.real.finished(job, BOOT_S)
+            # The console goes with its machine, so it is read before the job ends.
+            until(lambda: "it is at work" in vms.console("vm.vm-1.1"), BOOT_S)
+            assert "the job ran on vm-1" in vms.console("vm.vm-1.1")
+            end(vms, job)
         finally:
             print(vms.console("vm.vm-1.1"))
-        until(lambda: "the job ran on vm-1" in vms.console("vm.vm-1.1"))
-        address = vms.real.record("vm-1")["vm-1"]["address"]
-        assert f"ip='{address}'" in entries(vms)
         vms.real.all_off("vm-1")
         assert connection.listAllDomains() == []
     assert list(vms.disks.iterdir()) == []
     assert "<host" not in entries(vms)
+
+
+@pytest.mark.accepts("E22")
+def test_an_image_is_built_on_a_machine_that_goes_and_holds_what_its_script_made(
+    vms: Machines,
+) -> None:
+    made = '#!/bin/sh\necho "$TIDE_IMAGE" >/etc/soft\n'
+    (vms.real.shared / "soft.sh").write_text(made)
+    done = vms.real.tide("image", "build", "soft")
+    assert done.returncode == 0, done.stderr + vms.real.tide("image", "log", "soft@1").stdout
+    (disk,) = vms.disks.glob("*soft-1*.qcow2")
+    raw = vms.running.root / "soft.raw"
+    to_raw(disk, raw)
+    assert text(raw, "/etc/soft") == "soft@1\n"
+    assert names(raw, "/etc/munge") == set()
+    with connected(vms.running) as connection:
+        assert connection.listAllDomains() == []
+    gone = vms.real.tide("image", "clean", "soft", "--keep", "0", "--yes")
+    assert gone.returncode == 0, gone.stderr
+    assert list(vms.disks.iterdir()) == []
+
+
+@pytest.mark.accepts("A8")
+def test_a_node_that_boots_without_the_daemon_waits_for_it_and_starts_no_slurmd(
+    vms: Machines,
+) -> None:
+    job = vms.real.sbatch("true", "-w", "vm-3", "-D", "/", "-o", "/dev/null")
+    until(lambda: vms.real.states("vm-3") <= {"booting", "joining"}, BOOT_S)
+    vms.real.kill_daemon()
+    try:
+        until(lambda: "waiting for the control host" in vms.console("vm.vm-3.1"), BOOT_S)
+        assert "slurmd" not in vms.console("vm.vm-3.1")
+        assert "POWERING_UP" in vms.real.node("vm-3")["State"]
+    finally:
+        vms.real.start_daemon()
+    try:
+        vms.real.finished(job, BOOT_S)
+    finally:
+        print(vms.console("vm.vm-3.1"))
+    vms.real.all_off("vm-3", BOOT_S)
 
 
 @pytest.fixture
@@ -104,11 +150,13 @@ def test_a_machine_that_exists_is_switched_on_for_a_job_and_shut_down_after_it(
     with connected(vms.running) as connection:
         domain = connection.lookupByName("rack-1")
         assert not domain.isActive()
-        job = vms.real.sbatch("hostname", "-p", "racks", "-D", "/", "-o", "/dev/console")
+        script = f"hostname; {BUSY}"
+        job = vms.real.sbatch(script, "-p", "racks", "-D", "/", "-o", "/dev/console")
         try:
-            vms.real.finished(job, BOOT_S)
-            until(lambda: "\nrack-1\r" in rack.said() or "\nrack-1\n" in rack.said())
+            until(lambda: "it is at work" in rack.said(), BOOT_S)
+            assert "\nrack-1\r" in rack.said() or "\nrack-1\n" in rack.said()
             assert "springtide:instance" in domain.XMLDesc()
+            end(vms, job)
             vms.real.all_off("rack-1", BOOT_S)
         finally:
             print(rack.said())
@@ -119,7 +167,7 @@ def test_a_machine_that_exists_is_switched_on_for_a_job_and_shut_down_after_it(
 async def anonymous(instance: Instance, provider: Provider) -> Instance:
     """Started again, the node forgets who it was and switches itself off."""
     launch = Launch("vm", "vm-2", instance.generation, "vms", "node", "small")
-    told = await provider.reboot([replace(launch, user_data=anonymise())])
+    told = await provider.reboot([replace(launch, user_data=anonymise("golden-1"))])
     assert isinstance(told["vm-2"], Instance), told
     return await listed(provider, "vm", InstanceState.STOPPED)
 
@@ -153,9 +201,10 @@ echo "$(grep -c vm-2 /etc/hosts) traces of another"
 
 @pytest.mark.accepts("E22")
 async def test_an_image_of_a_node_is_anonymous_and_makes_nodes_of_their_own(vms: Machines) -> None:
-    job = vms.real.sbatch("true", "-w", "vm-2", "-D", "/", "-o", "/dev/null")
-    await asyncio.to_thread(vms.real.finished, job, BOOT_S)
+    job = await asyncio.to_thread(busy, vms)
+    known = credentials(vms)
     vms.real.kill_daemon()  # it would find the node dead, and delete it
+    await asyncio.to_thread(end, vms, job)
     spec = load(vms.real.file)
     wanted = spec.provider_of("vms")
     assert isinstance(wanted, LibvirtSpec)
@@ -163,9 +212,9 @@ async def test_an_image_of_a_node_is_anonymous_and_makes_nodes_of_their_own(vms:
     try:
         instance = await listed(provider, "vm", InstanceState.RUNNING)
         off = await anonymous(instance, provider)
-        assert DONE in (await provider.console([off]))[off.id]
+        assert done("golden-1") in (await provider.console([off]))[off.id]
         image = await provider.snapshot(off, "golden-1")
-        examine(vms, Path(image.id))
+        examine(vms, Path(image.id), known)
         launch = Launch("other", "new-7", 1, "vms", "golden", "small", user_data=SELF)
         made = (await provider.create([launch]))["new-7"]
         assert isinstance(made, Instance), made
@@ -179,26 +228,67 @@ async def test_an_image_of_a_node_is_anonymous_and_makes_nodes_of_their_own(vms:
     finally:
         await provider.close()
         vms.real.start_daemon()
-    vms.real.all_off("vm-2")
+    vms.real.all_off("vm-2", BOOT_S)
     assert list(vms.disks.iterdir()) == []
 
 
-def examine(vms: Machines, image: Path) -> None:
+def busy(vms: Machines) -> str:
+    """A job that runs on vm-2 until it is ended."""
+    job = vms.real.sbatch(BUSY, "-w", "vm-2", "-D", "/", "-o", "/dev/console")
+    until(lambda: vms.real.states("vm-2") == {"ready"}, BOOT_S)
+    instance = vms.real.record("vm-2")["vm-2"]["instance"]
+    until(lambda: "it is at work" in vms.console(instance), BOOT_S)
+    return job
+
+
+def end(vms: Machines, job: str) -> None:
+    vms.real.slurm("scancel", "--batch", "--signal=USR1", job)
+    vms.real.finished(job)
+
+
+@pytest.mark.accepts("E22")
+def test_an_image_of_a_machine_in_service_is_taken_when_its_job_has_ended(vms: Machines) -> None:
+    job = busy(vms)
+    known = credentials(vms)
+    with ThreadPoolExecutor(1) as beside:
+        words = ("image", "snapshot", "vm-2", "--name", "taken", "--yes")
+        taking = beside.submit(vms.real.tide, *words)
+        try:
+            until(lambda: taking.done() or "DRAIN" in vms.real.node("vm-2")["State"])
+            assert list(vms.disks.glob("*taken-1*.qcow2")) == []
+        finally:
+            end(vms, job)
+        taken = taking.result()
+    assert taken.returncode == 0, taken.stdout + taken.stderr
+    (image,) = vms.disks.glob("*taken-1*.qcow2")
+    examine(vms, image, known)
+    gone = vms.real.tide("image", "clean", "taken", "--keep", "0", "--yes")
+    assert gone.returncode == 0, gone.stderr
+    vms.real.all_off("vm-2", BOOT_S)
+    assert list(vms.disks.iterdir()) == []
+
+
+def credentials(vms: Machines) -> dict[str, bytes]:
+    """Of the control host, and of vm-2 as they lie on its disk now: so they would be found."""
+    disk = vms.running.root / "joined.raw"
+    to_raw(vms.disks / f"{vms.real.record('vm-2')['vm-2']['instance']}.qcow2", disk)
+    known = {"munge key": vms.key.read_bytes()[:64], **dict(secrets(vms.real.state))}
+    assert holds(disk, known["munge key"])
+    known |= {"token": found(disk, TOKEN), "key of the node": found(disk, KEY)}
+    disk.unlink()
+    assert all(known.values()), known.keys()
+    return known
+
+
+def examine(vms: Machines, image: Path, known: Mapping[str, bytes]) -> None:
     disk = vms.running.root / "examined.raw"
     to_raw(image, disk)
-    key = vms.key.read_bytes()
     assert names(disk, "/etc/munge") == set()
     assert names(disk, "/etc/slurm") == set()
+    assert "springtide" not in names(disk, "/var/lib")
     assert names(disk, "/var/spool/slurmd") == set()
     assert names(disk, "/var/log/munge") == set()
     assert names(disk, "/var/lib/cloud/scripts/per-boot") == set()
     assert "vm-2" not in text(disk, "/etc/hosts")
-    assert holds(vms.running.root / "keyed.raw", key[:64])
-    assert not holds(disk, key[:64]), "the munge key is in a free block of the image"
+    assert [name for name, one in known.items() if holds(disk, one)] == [], "in a free block"
     disk.unlink()
-
-
-def holds(disk: Path, content: bytes) -> bool:
-    """Anywhere, in files or not."""
-    with disk.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as all_of_it:
-        return all_of_it.find(content) >= 0

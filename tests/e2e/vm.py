@@ -1,7 +1,7 @@
 """A real cluster whose nodes are virtual machines: libvirtd, QEMU, slurmctld and our daemon.
 
-The image of its nodes holds the cluster's munge key, as images of clouds must; so it is made when
-the cluster has been deployed and has a key, before any node is.
+Nodes of `vms` join; there is nothing of the cluster in their image. The machine of `racks` is the
+site's own and does not: its disk holds the cluster's munge key.
 """
 
 import shutil
@@ -13,12 +13,14 @@ from pathlib import Path
 
 from tests.e2e.real import RealCluster, cluster
 from tests.libvirt.daemon import NETWORK, Libvirt
-from tests.libvirt.image import CMDLINE, Image
+from tests.libvirt.kept import Image
 
 PORT = 16867
 SPEC = """
 cluster: vm
 batch: {{kind: slurm, port: {port}, node_port: 16868}}
+join: {{port: 17154}}
+naming: {{kind: hosts}}
 provider:
   kind: libvirt
   uri: {uri}
@@ -32,18 +34,23 @@ provider:
   options:
     cpu: "<cpu mode='custom' match='exact'><model fallback='forbid'>qemu64</model></cpu>"
     features: "<tcg><tb-cache unit='MiB'>32</tb-cache></tcg>"
-images: {{node: {{path: {image}}}, golden: {{path: {golden}}}}}
+images:
+  node: {{path: {image}}}
+  golden: {{path: {golden}}}
+  soft: {{build: {{base: node, group: vms, scripts: [SHARED/soft.sh]}}}}
 flavors: {{small: {{cpus: 1, memory: 160M}}}}
 groups:
   vms: {{nodes: "vm-[1-3]", image: node, flavors: [small]}}
   racks:
     nodes: "rack-1"
     flavors: [small]
-    provider: {{kind: libvirt, uri: {uri}, network: {network}, nodes: power, {reached}}}
+    without: [join]
+    provider:
+      {{kind: libvirt, uri: {uri}, network: {network}, nodes: power, grace: 5m, {reached}}}
 partitions:
   main: {{groups: [vms], default: true}}
   racks: {{groups: [racks]}}
-timing: {{idle: {idle_s}s, start: 3m, stop: 1m}}
+timing: {{idle: {idle_s}s, start: 10m, stop: 2m}}
 """
 
 
@@ -72,7 +79,6 @@ class Machines:
 def machines(running: Libvirt, image: Image, idle_s: int) -> Iterator[Machines]:
     disks = running.root / "disks"
     disks.mkdir()
-    keyed = running.root / "keyed.raw"
     golden = disks / "springtide-vm-golden-1.qcow2"
     text = SPEC.format(
         port=PORT,
@@ -81,21 +87,18 @@ def machines(running: Libvirt, image: Image, idle_s: int) -> Iterator[Machines]:
         disks=disks,
         kernel=image.kernel,
         initrd=image.initrd,
-        cmdline=CMDLINE,
+        cmdline=image.cmdline,
         control=running.control,
         reached=f"control_address: {running.control}",
-        image=keyed,
+        image=image.disk,
         golden=golden,
         idle_s=idle_s,
     )
     try:
         with cluster(text) as real:
-            one = Machines(real, running, disks)
-            write_keyed(image.disk, keyed, one.key)
-            yield one
+            yield Machines(real, running, disks)
     finally:
         shutil.rmtree(disks)
-        keyed.unlink(missing_ok=True)
 
 
 def write_keyed(image: Path, keyed: Path, key: Path) -> None:

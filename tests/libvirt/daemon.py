@@ -21,12 +21,13 @@ Machines must be `<domain type='qemu'>`: KVM may seem to be there where it does 
 """
 
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from ipaddress import IPv4Address, IPv4Network
@@ -40,7 +41,7 @@ binding: Any = import_module("libvirt")
 
 NETWORK = "tide"
 BRIDGE = "tide0"
-LIMIT_S = 30.0
+LIMIT_S = 90.0
 INIT = Path(__file__).with_name("init.py")
 FIRST = 10
 """The first address for machines; those before are for bridges and control hosts."""
@@ -95,8 +96,8 @@ def libvirt() -> Iterator[Libvirt]:
     root = Path(tempfile.mkdtemp(prefix="tide-", dir="/var/tmp"))
     root.chmod(0o755)
     with ExitStack() as stack:
-        stack.callback(shutil.rmtree, root)
         stack.enter_context(owned(root))
+        stack.callback(shutil.rmtree, root)  # while it is ours: others would remove it as well
         _write_configuration(root / "etc")
         pid = stack.enter_context(_namespaces(root))
         link, subnet = stack.enter_context(_linked(pid))
@@ -169,11 +170,21 @@ def _add_link(pid: int) -> tuple[str, IPv4Network]:
 
 
 def _start_network(running: Libvirt) -> None:
-    _wait_for_daemon(running)
+    _wait_for_daemons(running)
     with connected(running) as connection:
         connection.networkDefineXML(render_network(running.subnet)).create()
     inside = ["nsenter", f"--net=/proc/{running.pid}/ns/net"]
     _run(*inside, "ip", "link", "set", running.link, "master", BRIDGE, "up")
+
+
+def _listens(path: Path) -> bool:
+    """A socket is there a moment before it can be connected to."""
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as trial:
+        try:
+            trial.connect(str(path))
+        except OSError:
+            return False
+    return True
 
 
 def render_network(subnet: IPv4Network) -> str:
@@ -191,18 +202,21 @@ def render_network(subnet: IPv4Network) -> str:
 """
 
 
-def _wait_for_daemon(running: Libvirt) -> None:
+def _wait_for_daemons(running: Libvirt) -> None:
+    """Both: libvirtd starts no machine whose output virtlogd does not take."""
     end = time.monotonic() + LIMIT_S
-    while not running.socket.exists():
-        assert time.monotonic() < end, f"libvirtd made no {running.socket} within {LIMIT_S} s"
-        time.sleep(0.02)
+    for path in (running.socket.with_name("virtlogd-sock"), running.socket):
+        while not _listens(path):
+            assert time.monotonic() < end, f"nobody listens at {path} within {LIMIT_S} s"
+            time.sleep(0.02)
 
 
 def _processes(name: str) -> Iterator[int]:
-    for path in Path("/proc").glob("[0-9]*/comm"):
+    """Looked at one by one: a process may end at any moment."""
+    for path in Path("/proc").glob("[0-9]*"):
         try:
-            if path.read_text().startswith(name[:15]):
-                yield int(path.parent.name)
+            if (path / "comm").read_text(errors="replace").startswith(name[:15]):
+                yield int(path.name)
         except OSError:
             continue
 

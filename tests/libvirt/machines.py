@@ -1,4 +1,4 @@
-"""One virtual machine of a test, from the node image: its disk, its seed and its definition."""
+"""One virtual machine of a test, from an image: its disk, its seed and its definition."""
 
 import subprocess
 from dataclasses import dataclass
@@ -7,9 +7,7 @@ from uuid import uuid4
 from xml.sax.saxutils import escape
 
 from tests.libvirt.daemon import NETWORK
-from tests.libvirt.image import CMDLINE, Image
-
-MEMORY_MB = 256
+from tests.libvirt.kept import Image
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +17,7 @@ class Machine:
     name: str
     directory: Path
     image: Image
+    memory_mb: int = 256
 
     @property
     def disk(self) -> Path:
@@ -73,13 +72,13 @@ def render_domain(machine: Machine) -> str:
     return f"""\
 <domain type='qemu'>
   <name>{escape(machine.name)}</name>
-  <memory unit='MiB'>{MEMORY_MB}</memory>
+  <memory unit='MiB'>{machine.memory_mb}</memory>
   <vcpu>1</vcpu>
   <os>
     <type arch='x86_64' machine='pc'>hvm</type>
     <kernel>{escape(str(machine.image.kernel))}</kernel>
     <initrd>{escape(str(machine.image.initrd))}</initrd>
-    <cmdline>{CMDLINE}</cmdline>
+    <cmdline>{escape(machine.image.cmdline)}</cmdline>
   </os>
   <features><acpi/><tcg><tb-cache unit='MiB'>32</tb-cache></tcg></features>
   <cpu mode='custom' match='exact'><model fallback='forbid'>qemu64</model></cpu>

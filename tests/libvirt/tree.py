@@ -8,14 +8,17 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
+from tests.libvirt.initrd import plant_busybox
 from tests.libvirt.kernel import Unpacked
 
 NODE = Path(__file__).with_name("node")
 PACKAGES = ("busybox-static", "libc6", "munge", "slurm-wlm-basic-plugins", "slurmd", "bash", "dash")
+PYTHON = ("libpython3.11-minimal", "libpython3.11-stdlib", "python3.11-minimal")
+"""An interpreter with its standard library, for the agent."""
 PROGRAMS = (
-    "/bin/bash", "/bin/dash", "/usr/bin/getent", "/usr/bin/munge", "/usr/bin/scontrol",
-    "/usr/bin/setpriv", "/usr/bin/srun", "/usr/bin/unmunge", "/usr/sbin/munged",
-    "/usr/sbin/slurmd", "/usr/sbin/slurmstepd",
+    "/bin/bash", "/bin/dash", "/usr/bin/getent", "/usr/bin/munge", "/usr/bin/python3.11",
+    "/usr/bin/scontrol", "/usr/bin/setpriv", "/usr/bin/srun", "/usr/bin/unmunge",
+    "/usr/sbin/munged", "/usr/sbin/slurmd", "/usr/sbin/slurmstepd",
 )  # fmt: skip
 PLUGINS = Path("/usr/lib/x86_64-linux-gnu/slurm-wlm")
 UNUSED = re.compile(
@@ -23,7 +26,6 @@ UNUSED = re.compile(
 )
 """Plugins that no node needs; some would bring libraries with them."""
 USERS = ("root", "munge", "slurm", "nobody")
-FIRST_MODULES = ("virtio_pci", "virtio_blk")
 MODULES = (
     "virtio_net", "virtio_rng", "isofs", "button", "evdev",
     "ata_piix", "sr_mod", "virtio_scsi",
@@ -36,38 +38,20 @@ DIRECTORIES = (
 
 
 def versions() -> list[str]:
-    command = ["dpkg-query", "-W", "-f", "${Package} ${Version}\n", *PACKAGES]
+    command = ["dpkg-query", "-W", "-f", "${Package} ${Version}\n", *PACKAGES, *PYTHON]
     shown = subprocess.run(command, check=True, capture_output=True, text=True)
     return sorted(shown.stdout.splitlines())
-
-
-def write_initrd(root: Path, kernel: Unpacked, to: Path) -> None:
-    for name in ("bin", "dev", "modules", "root"):
-        (root / name).mkdir(parents=True)
-    _plant_busybox(root, ["sh", "insmod", "mount", "sleep", "switch_root"])
-    shutil.copy(NODE / "initrd-init", root / "init")
-    paths = [kernel.modules / path for path in kernel.with_needed(FIRST_MODULES)]
-    for path in paths:
-        shutil.copy(path, root / "modules")
-    (root / "modules" / "order").write_text("".join(f"{path.name}\n" for path in paths))
-    _pack(root, to)
-
-
-def _pack(root: Path, to: Path) -> None:
-    """Not compressed: it is small, and a machine without KVM is slow to unpack."""
-    names = "".join(f"{path.relative_to(root)}\n" for path in sorted(root.rglob("*")))
-    with to.open("wb") as out:
-        command = ["cpio", "--quiet", "--create", "--format=newc", "--owner=0:0"]
-        subprocess.run(command, check=True, cwd=root, input=names.encode(), stdout=out)
 
 
 def plant(root: Path, kernel: Unpacked) -> None:
     """The root file system."""
     for name in DIRECTORIES:
         (root / name).mkdir(parents=True)
-    _plant_busybox(root, _applets())
+    plant_busybox(root, _applets())
     plugins = [path for path in PLUGINS.glob("*.so") if not UNUSED.search(path.name)]
-    for path in with_libraries([*map(Path, PROGRAMS), *plugins]):
+    library = _library()
+    loaded = [path for path in library if path.suffix == ".so"]
+    for path in with_libraries([*map(Path, PROGRAMS), *plugins, *loaded]) + library:
         _plant_file(root, path)
     _plant_modules(root, kernel)
     _plant_settings(root)
@@ -81,12 +65,13 @@ def _applets() -> list[str]:
     return [name for name in listed.stdout.split() if name not in better]
 
 
-def _plant_busybox(root: Path, names: Iterable[str]) -> None:
-    shutil.copy("/bin/busybox", root / "bin" / "busybox")
-    for name in names:
-        link = root / "bin" / name
-        if not link.exists():
-            link.symlink_to("busybox")
+def _library() -> list[Path]:
+    """Of Python, and as it is compiled already: a machine without KVM takes long for that."""
+    command = ["dpkg-query", "-L", *PYTHON]
+    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    files = [Path(line) for line in listed.splitlines() if line.startswith("/usr/lib/python3")]
+    compiled = [path.parent / "__pycache__" / f"{path.stem}.cpython-311.pyc" for path in files]
+    return [path for path in [*files, *compiled] if path.is_file()]
 
 
 def with_libraries(files: Iterable[Path]) -> list[Path]:
@@ -98,11 +83,14 @@ def with_libraries(files: Iterable[Path]) -> list[Path]:
 
 
 def _plant_file(root: Path, path: Path) -> None:
-    """A link of the name leads nowhere in the node: what it leads to is put in its place."""
+    """A link of the name leads nowhere in the node: what it leads to is put in its place.
+
+    With its time: what Python has compiled is of a file of that time.
+    """
     to = root / path.relative_to("/")
     to.parent.mkdir(parents=True, exist_ok=True)
     to.unlink(missing_ok=True)
-    shutil.copy(path, to)
+    shutil.copy2(path, to)
 
 
 def _plant_modules(root: Path, kernel: Unpacked) -> None:
@@ -124,6 +112,7 @@ def _plant_settings(root: Path) -> None:
     (root / "sbin" / "init").symlink_to("/bin/busybox")
     (root / "sbin" / "modprobe").symlink_to("/bin/busybox")
     (root / "usr" / "bin" / "env").symlink_to("/bin/busybox")
+    (root / "usr" / "bin" / "python3").symlink_to("python3.11")
     names = ("passwd", "group", "shadow", "hosts")
     (root / "etc" / "nsswitch.conf").write_text("".join(f"{name}: files\n" for name in names))
 

@@ -13,6 +13,7 @@ from openstack.compute.v2.server import Server
 from openstack.compute.v2.service import Service
 from openstack.config import OpenStackConfig
 from openstack.connection import Connection
+from openstack.exceptions import HttpException
 
 from tests.openstack import conf, contents
 from tests.openstack.control_plane import WORKERS, Servers
@@ -94,7 +95,7 @@ class Cloud:
         if not self.has_volumes:
             contents.add_service(self.admin, *contents.VOLUMES)
             with contents.admin() as admin:
-                self.servers.start_volumes(lambda: _volume_services_are_up(admin))
+                self.servers.start_volumes(lambda: _volumes_can_be_made(admin))
             self.has_volumes = True
 
     def clean(self) -> None:
@@ -145,9 +146,16 @@ def _until(is_so: Callable[[], bool], otherwise: str) -> None:
         time.sleep(0.1)
 
 
-def _volume_services_are_up(admin: Connection) -> bool:
-    services = admin.block_storage.services()
-    return {s.binary for s in services if s.state == "up"} >= {"cinder-scheduler", "cinder-volume"}
+def _volumes_can_be_made(admin: Connection) -> bool:
+    """Cinder lists its services before they listen: a volume asked for then is an error, or lost.
+    Its scheduler tells the places that it knows, and the place itself what it can do: asked before
+    they listen, they never answer, and Cinder says so after a minute."""
+    try:
+        pools = [pool.name for pool in admin.block_storage.backend_pools()]
+        place = pools[0].partition("#")[0] if pools else ""
+        return bool(place) and bool(admin.block_storage.get_capabilities(place))
+    except HttpException:
+        return False
 
 
 def write_clouds(path: Path, credential: tuple[str, str]) -> None:

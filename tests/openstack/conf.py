@@ -216,6 +216,8 @@ def _cinder(place: Place) -> Sections:
             "api_paste_config": place.shipped("cinder/api-paste.ini"),
             "auth_strategy": "keystone",
             "enabled_backends": "none",
+            # How often it tells its scheduler, which may not have heard it yet, what it can do.
+            "backend_stats_polling_interval": 3,
             "glance_api_servers": f"http://{HOST}:{GLANCE}",
             "resource_query_filters_file": place.shipped("cinder/resource_filters.json"),
         },

@@ -60,7 +60,7 @@ class Processes:
             if code != 0:
                 raise ServerDied(f"{name} ended with {code}: {self.last_words(name)}")
 
-    def until(self, name: str, is_so: Callable[[], bool], timeout_s: float = 120.0) -> None:
+    def until(self, name: str, is_so: Callable[[], bool], timeout_s: float = 300.0) -> None:
         """Wait for something that a server must bring about, for as long as that server lives."""
         deadline = time.monotonic() + timeout_s
         while not is_so():

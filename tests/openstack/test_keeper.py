@@ -27,7 +27,7 @@ time.sleep(600)
 
 
 def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20.0
+    deadline = time.monotonic() + 100.0
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -36,9 +36,9 @@ def until(is_so: Callable[[], bool]) -> None:
 def namespaces() -> set[Path]:
     """Of processes, as all that run now are in."""
     found = set()
-    for link in Path("/proc").glob("[0-9]*/ns/pid"):
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            found.add(link.readlink())
+            found.add((process / "ns" / "pid").readlink())
         except OSError:
             continue
     return found
@@ -48,9 +48,14 @@ def namespace_under(keeper: int) -> Path:
     return Path(f"/proc/{keeper}/ns/pid_for_children").readlink()
 
 
-def keeper_of(process: int) -> int:
+def first_child(process: int) -> int:
     path = Path(f"/proc/{process}/task/{process}/children")
     return int(path.read_text().split()[0])
+
+
+def sleeps(process: int) -> bool:
+    """Before, the first process of a namespace has not said yet that it dies with its keeper."""
+    return Path(f"/proc/{process}/comm").read_text() == "sleep\n"
 
 
 @pytest.mark.parametrize("victim", ["test", "keeper"])
@@ -61,7 +66,8 @@ def test_no_process_outlives_a_test_or_a_keeper_that_is_killed(tmp_path: Path, v
         try:
             assert test.stdout is not None
             assert test.stdout.readline() == b"kept\n"
-            keeper = keeper_of(test.pid)
+            keeper = first_child(test.pid)
+            until(lambda: sleeps(first_child(keeper)))
             namespace = namespace_under(keeper)
             assert namespace in namespaces()
             os.kill({"test": test.pid, "keeper": keeper}[victim], signal.SIGKILL)

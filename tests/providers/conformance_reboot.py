@@ -37,6 +37,7 @@ class Reboots:
         await heard(world, "first", ["n0", "n1"])
         (made,) = instances(await provider.reboot([saying(world, "n0", "second")]))
         assert key(made) == key(before[0])
+        assert provider.renews(()) == world.changes_user_data
         await heard(world, "second" if world.changes_user_data else "first", ["n0"])
         after, other = await running(provider, BLUE, 2)
         assert booted_later(world, after, before[0])

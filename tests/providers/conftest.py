@@ -2,10 +2,21 @@
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.providers.machine import Machine, eventually, traces
+
+if TYPE_CHECKING:
+    from tests.providers.servers.aws import Server
+    from tests.providers.servers.aws_world import Account
+
+
+@pytest.fixture(autouse=True)
+def state_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """For clusters whose file names no state directory."""
+    monkeypatch.setattr("springtide.spec.cluster.STATE", tmp_path / "states")
 
 
 @pytest.fixture
@@ -24,3 +35,23 @@ def openstack_cloud() -> Iterator[object]:
 
     with standing_cloud() as cloud:
         yield cloud
+
+
+@pytest.fixture(scope="module")
+def aws_server() -> "Iterator[Server]":
+    """Moto, which takes long to import as well."""
+    from tests.providers.servers.aws import serving
+
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture
+async def account(aws_server: "Server", tmp_path: Path) -> "AsyncIterator[Account]":
+    """Of AWS, empty."""
+    from tests.providers.servers.aws_world import account_of
+
+    with account_of(aws_server, tmp_path) as account:
+        yield account
+        for one in account.providers:
+            await one.close()

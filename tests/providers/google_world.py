@@ -24,7 +24,7 @@ from springtide.spec.clouds import Google
 from tests.providers.servers.google import Server, serving
 from tests.providers.servers.google_calls import QUOTA, STOCKOUT
 from tests.providers.servers.google_state import PROJECT, SUBNETWORK, ZONES
-from tests.providers.world import BLUE, World
+from tests.providers.world import BLUE, CALL_S, World
 
 FAMILY = "family/debian-12"
 CATALOG = Catalog(
@@ -57,7 +57,7 @@ class Place:
             "subnetwork": SUBNETWORK,
             "endpoint": self.server.endpoint,
             "control_address": "10.0.0.1",
-            "timeout": 5,
+            "timeout": CALL_S,
         }
         made = provider(Google(**{**wanted, **settings}), CATALOG, Path("/nowhere"))
         self.opened.append(made)
@@ -65,7 +65,8 @@ class Place:
 
     def said(self, node: str) -> str | None:
         """The word in the script that the node's instance booted with."""
-        machines = self.server.state.machines.items()
+        with self.server.state.lock:
+            machines = [*self.server.state.machines.items()]
         scripts = [one.script for (_, name), one in machines if name.startswith(f"{BLUE}-{node}-")]
         words = re.findall(r"^echo 'word (.*)'$", scripts[-1], re.M) if scripts else []
         return words[-1] if words else None

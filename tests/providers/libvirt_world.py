@@ -25,7 +25,7 @@ from springtide.providers.cloud import Catalog
 from springtide.providers.libvirt import provider
 from springtide.spec import Flavor, Image
 from springtide.spec.clouds import Libvirt
-from tests.libvirt.daemon import NETWORK, connected
+from tests.libvirt.daemon import NETWORK, binding, connected
 from tests.libvirt.daemon import Libvirt as Running
 from tests.providers.servers.libvirt import Between
 from tests.providers.world import BLUE, World
@@ -161,8 +161,17 @@ def clean(here: Place) -> None:
     """Take away what the test left, by libvirt alone."""
     with connected(here.running) as connection:
         for domain in connection.listAllDomains():
-            kept = domain.isPersistent()
-            if domain.isActive():
-                domain.destroy()
-            if kept:
-                domain.undefine()
+            try:
+                _remove(domain)
+            except binding.libvirtError as error:
+                if error.get_error_code() != binding.VIR_ERR_NO_DOMAIN:
+                    raise
+
+
+def _remove(domain: Any) -> None:
+    """One that is not kept is unknown as soon as it ends, which it may do by itself."""
+    kept = domain.isPersistent()
+    if domain.isActive():
+        domain.destroy()
+    if kept:
+        domain.undefine()

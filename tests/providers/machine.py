@@ -3,8 +3,12 @@
 import asyncio
 import os
 import shutil
+import socket
+import struct
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -14,12 +18,15 @@ from springtide.providers.containers import Containers, Mount, links
 from springtide.providers.containers.instances import read_process
 from tests.providers.world import BLUE, instances
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 FOREVER = "exec sleep 1000\n"
+CLOSED_PORT = 9
+TOTAL_RETRANS = 100
+"""Where Linux's `struct tcp_info` has it."""
 PER_NODE = 3
 """Processes of a node that only sleeps."""
-SUBNET = IPv4Network(f"10.{80 + os.getpid() // 256 % 16}.{os.getpid() % 256}.0/24")
-"""Our own, for runs side by side."""
+SUBNET = IPv4Network(f"10.{80 + os.getpid() // 256 % 15}.{os.getpid() % 256}.0/24")
+"""Our own, for runs side by side. What begins with 10.95 is for links to a libvirtd of tests."""
 
 
 @dataclass
@@ -47,7 +54,7 @@ class Machine:
     ) -> Containers:
         shared = Mount(self.shared, self.shared, read_only=False)
         containers = Containers(
-            self.directory(cluster), self.images, [shared, *mounts], hidden, subnet
+            self.directory(cluster), dict(self.images), [shared, *mounts], hidden, subnet
         )
         self.opened.append((cluster, containers))
         return containers
@@ -107,6 +114,20 @@ async def eventually(holds: Callable[[], object]) -> None:
         await asyncio.sleep(0.01)
 
 
+def knocks(instance: Instance) -> int:
+    """How often its network was asked again until it answered: it does, though nobody listens.
+
+    Counted by TCP, which waits for a second or more each time: so it does not matter how busy
+    this machine is.
+    """
+    with socket.socket() as caller:
+        caller.settimeout(LIMIT_S)
+        with suppress(ConnectionRefusedError):
+            caller.connect((str(instance.address), CLOSED_PORT))
+        info = caller.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TOTAL_RETRANS + 4)
+    return int(struct.unpack_from("I", info, TOTAL_RETRANS)[0])
+
+
 async def read(path: Path) -> str:
     """A file that a node writes whole, by renaming it."""
     await eventually(path.exists)
@@ -164,3 +185,35 @@ def image_from_host(image: Path, programs: Sequence[str]) -> Path:
 
 def contents(directory: Path) -> list[tuple[str, int]]:
     return sorted((str(path), path.lstat().st_mtime_ns) for path in directory.rglob("*"))
+
+
+DAEMON = """
+import asyncio, sys
+from pathlib import Path
+from springtide.ports import Launch
+from springtide.providers.containers import Containers
+
+async def main(directory, cluster, call, script):
+    containers = Containers(Path(directory), {}, [], [], None)
+    print("begun", flush=True)
+    await getattr(containers, call)([
+        Launch(cluster, f"n{i}", 1, "general", "host", "default", user_data=script)
+        for i in range(8)
+    ])
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def cut_off(machine: Machine, call: str, script: str, after_s: float) -> None:
+    """A daemon that makes this call for eight nodes, and is killed so long after it began."""
+    arguments = ["-c", DAEMON, str(machine.directory(BLUE)), BLUE, call, script]
+    daemon = await asyncio.create_subprocess_exec(
+        sys.executable, *arguments, stdout=subprocess.PIPE
+    )
+    assert daemon.stdout
+    await daemon.stdout.readline()
+    await asyncio.sleep(after_s)
+    with suppress(ProcessLookupError):  # it was done already
+        daemon.kill()
+    await daemon.wait()

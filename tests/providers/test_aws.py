@@ -1,28 +1,10 @@
 """EC2 as a provider, against moto behind a wrapper that behaves as EC2 does."""
 
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.providers.conformance import Conformance
-from tests.providers.servers.aws import Server, serving
-from tests.providers.servers.aws_world import Account, account_of, world_of
+from tests.providers.servers.aws_world import Account, world_of
 from tests.providers.world import World
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving() as server:
-        yield server
-
-
-@pytest.fixture
-async def account(server: Server, tmp_path: Path) -> AsyncIterator[Account]:
-    with account_of(server, tmp_path) as account:
-        yield account
-        for one in account.providers:
-            await one.close()
 
 
 @pytest.mark.accepts("C30", "N23")

@@ -1,33 +1,16 @@
 """EC2 as a provider where there is a choice of types and zones: all launches are fleets."""
 
-from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from springtide.ports import Launch
 from tests.providers.conformance import Conformance
-from tests.providers.servers.aws import Server, serving
-from tests.providers.servers.aws_world import Account, account_of, world_of
+from tests.providers.servers.aws_world import Account, world_of
 from tests.providers.world import BLUE, World, instances
 
 LOOKS = 8
 """Once before the launch; for each fleet before it and after it, on some pages."""
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving() as server:
-        yield server
-
-
-@pytest.fixture
-async def account(server: Server, tmp_path: Path) -> AsyncIterator[Account]:
-    with account_of(server, tmp_path) as account:
-        yield account
-        for one in account.providers:
-            await one.close()
 
 
 @pytest.mark.accepts("C30")

@@ -1,10 +1,8 @@
 """What EC2 has of its own: fleets, spot, placement, options, tokens, checks."""
 
-import socket
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -25,31 +23,17 @@ from springtide.ports import (
     Transient,
 )
 from springtide.providers.cloud import Cloud, Driver
-from tests.providers.servers.aws import Server, serving
-from tests.providers.servers.aws_world import LARGE, SECRET, SMALL, Account, account_of
+from tests.providers.servers.aws_world import LARGE, SECRET, SMALL, Account
 from tests.providers.world import (
     BLUE,
     GREEN,
     delete_until_gone,
     instances,
+    nobody,
     remove_until_gone,
     running,
     until,
 )
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving() as server:
-        yield server
-
-
-@pytest.fixture
-async def account(server: Server, tmp_path: Path) -> AsyncIterator[Account]:
-    with account_of(server, tmp_path) as account:
-        yield account
-        for one in account.providers:
-            await one.close()
 
 
 def launches(count: int, flavor: str = "small", **keys: Any) -> list[Launch]:
@@ -86,7 +70,7 @@ async def test_nodes_that_a_full_zone_has_no_room_for_are_made_in_the_next(
 
 
 async def test_a_lost_reply_makes_no_second_one_even_if_lists_lag(account: Account) -> None:
-    account.server.ec2.lag_s = 60.0
+    account.server.ec2.lags = True
     account.server.lose_reply()
     lost = await account.open().create(launches(3))
     assert {type(one) for one in lost.values()} == {Transient}
@@ -97,7 +81,7 @@ async def test_a_lost_reply_makes_no_second_one_even_if_lists_lag(account: Accou
 async def test_the_same_nodes_with_other_user_data_are_waited_for_not_doubled(
     account: Account,
 ) -> None:
-    account.server.ec2.lag_s = 60.0
+    account.server.ec2.lags = True
     await account.open().create(launches(2))
     again = await account.open().create(launches(2, user_data="say other\n"))
     assert {type(one) for one in again.values()} == {Transient}
@@ -132,7 +116,7 @@ async def test_a_node_whose_instance_died_before_its_launch_was_answered_is_no_l
 async def test_an_instance_of_a_fleet_that_is_not_to_be_seen_yet_is_what_was_asked_for(
     account: Account,
 ) -> None:
-    account.server.ec2.lag_s = 60.0
+    account.server.ec2.lags = True
     began = time.time()
     zone = account.zones[0]
     provider = account.open()
@@ -221,7 +205,7 @@ async def test_a_fleet_that_could_not_be_named_is_named_when_asked_again(
 async def test_a_lost_reply_of_a_fleet_makes_no_second_one_even_if_lists_lag(
     account: Account,
 ) -> None:
-    account.server.ec2.lag_s = 60.0
+    account.server.ec2.lags = True
     account.server.lose_reply()
     lost = await account.open().create(launches(3, "any"))
     assert {type(one) for one in lost.values()} == {Transient}
@@ -353,12 +337,11 @@ async def test_a_deletion_that_fails_for_no_single_instance_is_asked_for_once(
 
 async def test_a_cloud_where_nothing_listens_is_asked_again_later(account: Account) -> None:
     made = instances(await account.open().create(launches(2)))
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    provider = account.open(endpoint=f"http://127.0.0.1:{port}")
-    with pytest.raises(Transient):
-        await provider.list(BLUE)
-    refused = await provider.delete(made)
+    with nobody() as address:
+        provider = account.open(endpoint=f"http://{address}")
+        with pytest.raises(Transient):
+            await provider.list(BLUE)
+        refused = await provider.delete(made)
     assert [type(refused[one.id]) for one in made] == [Transient, Transient]
 
 
@@ -366,12 +349,13 @@ async def test_a_cloud_where_nothing_listens_is_asked_again_later(account: Accou
 async def test_what_was_just_made_is_not_taken_for_gone_if_it_is_not_found_yet(
     account: Account, flavor: str
 ) -> None:
-    account.server.ec2.lag_s = 0.3
+    account.server.ec2.lags = True
     provider = account.open()
     made = instances(await provider.create(launches(2, flavor)))
     refused = await provider.delete(made)
     assert {id: type(error) for id, error in refused.items()} == {one.id: Transient for one in made}
     assert [one.id for one in await provider.list(BLUE)] == [one.id for one in made]
+    account.server.ec2.lags = False
     await delete_until_gone(provider, BLUE)
     assert account.server.ec2.living() == []
 

@@ -1,6 +1,7 @@
 """The pure parts of the AWS provider."""
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -233,23 +234,24 @@ def booted(tmp_path: Path, text: str) -> str:
         env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
         check=True,
     )
     return done.stdout
 
 
-SAYS = 'echo "$TIDE_CLUSTER $TIDE_NODE $TIDE_GENERATION"\n'
+SAYS = 'echo "$TIDE_CLUSTER $TIDE_NODE $TIDE_GENERATION $TIDE_TOKEN"\n'
 
 
 def test_an_instance_of_a_launch_knows_by_its_index_which_node_it_is(tmp_path: Path) -> None:
-    launch = Launch("blue", "n1", 1, "g", "i", "f", user_data=SAYS)
-    text = script.indexed(launch, [("n1", 1), ("n2", 5)], boot.LAUNCH_INDEX)
-    assert booted(tmp_path, text) == "blue n2 5\n"
+    launch = Launch("blue", "n1", 1, "g", "i", "f", user_data=SAYS, token="9.abc")
+    other = replace(launch, node="n2", generation=5, token="9.d-f_")
+    text = script.indexed([launch, other], boot.LAUNCH_INDEX)
+    assert booted(tmp_path, text) == "blue n2 5 9.d-f_\n"
     assert script.told(text) == SAYS
 
 
 def test_an_instance_of_a_fleet_waits_until_it_has_a_name(tmp_path: Path) -> None:
     launch = Launch("blue", "n1", 1, "g", "i", "f", user_data=SAYS)
-    text = script.asked(launch, boot.tag(tags.NODE), boot.tag(tags.GENERATION))
-    assert booted(tmp_path, text) == "blue n7 3\n"
+    text = script.asked(launch, boot.tag(tags.NODE), boot.tag(tags.GENERATION), "echo 9.abc")
+    assert booted(tmp_path, text) == "blue n7 3 9.abc\n"

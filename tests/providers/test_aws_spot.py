@@ -2,17 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from springtide.batch.fake import FakeBatch, Timing
+from springtide.configure.fake import FakeConfigurator
 from springtide.daemon import Daemon
 from springtide.guard import Guard
 from springtide.layout import Layout
-from springtide.model import Node, NodeState
+from springtide.model import NodeState
 from springtide.ports import Site
 from springtide.providers.aws.shapes import member
 from springtide.record import Record
@@ -33,23 +34,10 @@ images: {{base: {{id: ami-1}}}}
 flavors: {{small: {{cpus: 2, memory: 3G}}}}
 groups:
   general: {{nodes: "c1", min: 1, flavors: [small], markets: [spot], image: base}}
-timing: {{start: 60s, stop: 60s, gather: 20ms, reconcile: 200ms, grace: 1s}}
+timing: {{start: 300s, stop: 300s, gather: 20ms, reconcile: 200ms, grace: 1s}}
 """
-LIMIT_S = 60.0
+LIMIT_S = 100.0
 TICK_S = 0.05
-
-
-class NoConfiguration:
-    """Machines of this server need nothing."""
-
-    async def prepare(self, site: Site) -> None: ...
-
-    async def publish(self, site: Site, addresses: Mapping[str, str]) -> None: ...
-
-    async def install(self) -> None: ...
-
-    def user_data(self, node: Node, site: Site) -> str:
-        return "say hello\n"
 
 
 class Machines:
@@ -97,7 +85,7 @@ async def cluster(account: Account, state: Path) -> AsyncIterator[Daemon]:
         providers={"general": guard},
         home=guard,
         batch=batch,
-        configurator=NoConfiguration(),
+        configurator=FakeConfigurator("say hello\n"),
         site=Site("10.1.2.3"),
     )
     await parts.record.store.put("site", '{"control_address": "10.1.2.3", "facts": {}}')

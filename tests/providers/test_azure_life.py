@@ -34,7 +34,7 @@ from tests.providers.servers import azure_cloud as azure
 from tests.providers.servers.azure import serving
 from tests.providers.servers.azure_cloud import AzureServer, Refusal
 from tests.providers.servers.azure_world import KEY, block, client
-from tests.providers.world import delete_until_gone, instances, running, until
+from tests.providers.world import delete_until_gone, instances, nobody, running, until
 
 LONG_S = 3600.0
 """Longer than any test takes."""
@@ -116,9 +116,11 @@ async def test_a_wait_that_is_throttled_loses_no_machine(server: AzureServer, cl
     server.allocate_s = LONG_S
     creating = asyncio.create_task(cloud.create(launches("n0")))
     while not server.machines:
+        assert not creating.done(), creating
         await asyncio.sleep(0.005)
     server.throttles = 3
     while server.throttles:
+        assert not creating.done(), creating
         await asyncio.sleep(0.005)
     (one,) = server.machines.values()
     one.allocated_at = 0
@@ -167,10 +169,11 @@ async def test_what_is_going_is_not_deleted_again(server: AzureServer, cloud: Cl
 
 
 async def test_machines_say_whose_they_are_and_where(server: AzureServer, cloud: Cloud) -> None:
+    began = time.time()
     await cloud.create(launches("n0", zone="2"))
     (one,) = await running(cloud, "blue", 1)
     assert (one.zone, one.image, one.flavor) == ("2", "base", "small")
-    assert abs(one.created_at - time.time()) < 60
+    assert began - 1 < one.created_at < time.time() + 1
     body = server.machine(one.id).body
     assert body["tags"]["springtide-cluster"] == "blue"
     (interface,) = body["properties"]["networkProfile"]["networkInterfaceConfigurations"]
@@ -238,7 +241,7 @@ class Hasty(Random):
 async def test_nine_refusals_are_borne_and_ten_are_not(
     server: AzureServer, cloud: Cloud, call: Call
 ) -> None:
-    guard = Guard(cloud, Hasty(), lambda *_: None, 60)
+    guard = Guard(cloud, Hasty())
     await cloud.create(launches("n0"))
     (one,) = await running(cloud, "blue", 1)
     server.throttles = 10
@@ -296,14 +299,13 @@ async def test_without_a_credentials_file_the_machine_itself_signs_in(
     server: AzureServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody is asked before the first call."""
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        nowhere = f"https://127.0.0.1:{closed.getsockname()[1]}"
     for name in ("AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET"):
         monkeypatch.delenv(name, raising=False)
-    with identity() as (address, asked):
+    with identity() as (address, asked), nobody() as nowhere:
         monkeypatch.setenv("IDENTITY_ENDPOINT", address)
         monkeypatch.setenv("IDENTITY_HEADER", "header")
-        opened = client(block(server, tmp_path, credentials=None, endpoint=nowhere), tmp_path)
+        wanted = block(server, tmp_path, credentials=None, endpoint=f"https://{nowhere}")
+        opened = client(wanted, tmp_path)
         assert (asked, server.calls) == ([], [])
         with pytest.raises(Transient):
             await opened.list("blue")
@@ -320,7 +322,7 @@ async def test_a_cloud_that_does_not_answer_is_not_waited_for_for_ever(
         began = time.monotonic()
         with pytest.raises(Transient):
             await slow.list("blue")
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 60
         await slow.close()
 
 
@@ -346,10 +348,11 @@ async def test_an_image_is_made_while_the_node_runs_and_nodes_are_made_of_it(
 ) -> None:
     await cloud.create(launches("n0"))
     (one,) = await running(cloud, "blue", 1)
+    began = time.time()
     image = await cloud.snapshot(one, "golden")
     assert [each.state for each in await cloud.list("blue")] == [InstanceState.RUNNING]
     assert (image.ready, image.arch) == (True, "x86_64")
-    assert abs(image.created_at - time.time()) < 60
+    assert began - 1 < image.created_at < time.time() + 1
     made = server.made["images"][image.id.rsplit("/", 1)[-1]]["properties"]
     assert made["hyperVGeneration"] == "V2"
     assert made["storageProfile"]["osDisk"]["osState"] == "Generalized"

@@ -108,7 +108,7 @@ async def test_a_command_runs_on_an_existing_node_and_leaves_no_zombie(
     blue = await prepared(world, BLUE)
     await blue.create([replace(launch(world, BLUE, "n0"), user_data='echo "$TIDE_NODE is up"\n')])
     assert machines.said("n0") == "n0 is up"
-    assert _children() == before
+    assert _children() <= before
     (began, _), (ended, nodes) = [(what, nodes) for what, nodes, _ in machines.events]
     assert (began, ended) == ("program started", "program ended")
     assert nodes is not None
@@ -117,21 +117,26 @@ async def test_a_command_runs_on_an_existing_node_and_leaves_no_zombie(
 
 
 async def test_what_a_program_leaves_running_does_not_hold_it_up(tmp_path: Path) -> None:
-    program = _program(tmp_path, "sleep 60 & echo $!\n")
-    done = run([str(program)], timeout_s=20)
+    program = _program(tmp_path, "sleep 600 & echo $!\n")
+    done = run([str(program)], timeout_s=120)
     os.kill(int(done.output), 9)
-    assert done.took_s < 10
+    assert done.took_s < 60
 
 
 def test_a_program_that_takes_too_long_is_killed_with_all_it_started(tmp_path: Path) -> None:
-    program = _program(tmp_path, f"sleep 60 & echo $! >{tmp_path}/child; wait\n")
-    with pytest.raises(Transient, match=r"took longer than 0.5 s and was killed"):
-        run([str(program)], timeout_s=0.5)
-    end = time.monotonic() + 10
-    child = Path(f"/proc/{(tmp_path / 'child').read_text().strip()}/stat")
-    while child.exists() and child.read_text().split()[2] != "Z":
+    before = _children()
+    said = tmp_path / "child"
+    program = _program(tmp_path, f"sleep 600 & echo $! >{said}.new; mv {said}.new {said}; wait\n")
+    for limit_s in (0.5, 5.0, 50.0):  # until it had the time to start something
+        with pytest.raises(Transient, match=rf"took longer than {limit_s:g} s and was killed"):
+            run([str(program)], timeout_s=limit_s)
+        if said.exists():
+            break
+    end = time.monotonic() + 60
+    while _lives(int(said.read_text())):
         assert time.monotonic() < end
-    assert _children() == []
+        time.sleep(0.01)
+    assert _children() <= before
 
 
 def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -246,6 +251,13 @@ def _program(directory: Path, text: str) -> Path:
     return path
 
 
-def _children() -> list[str]:
+def _children() -> set[str]:
     """Processes of ours that ended and were not waited for, or run still."""
-    return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

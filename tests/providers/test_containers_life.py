@@ -4,10 +4,7 @@ import asyncio
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +15,7 @@ from springtide.providers.containers.instances import intend, write_intent
 from springtide.providers.containers.site import read_ground
 from tests.providers.machine import (
     Machine,
+    cut_off,
     error_of,
     eventually,
     launch,
@@ -43,9 +41,12 @@ async def test_a_node_goes_on_after_its_boot_script(machine: Machine) -> None:
 
 
 def children_of(pid: int) -> list[str]:
-    """The names of its children, and their states."""
+    """The names of its children, and their states; none if one ended while they were read."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    stats = [Path(f"/proc/{child}/stat").read_text() for child in children]
+    try:
+        stats = [Path(f"/proc/{child}/stat").read_text() for child in children]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
     return [word for stat in stats for word in (stat.split()[1].strip("()"), stat.split()[2])]
 
 
@@ -239,37 +240,12 @@ async def test_a_damaged_intent_is_listed_as_broken_and_can_be_deleted(
     assert len(instances(await containers.create([launch("n1")]))) == 1
 
 
-DAEMON = """
-import asyncio, sys
-from pathlib import Path
-from springtide.ports import Launch
-from springtide.providers.containers import Containers
-
-async def main(directory, cluster):
-    containers = Containers(Path(directory), {}, [], [], None)
-    print("begun", flush=True)
-    await containers.create([
-        Launch(cluster, f"n{i}", 1, "general", "host", "default", user_data="exec sleep 1000")
-        for i in range(8)
-    ])
-
-asyncio.run(main(*sys.argv[1:]))
-"""
-
-
 @pytest.mark.parametrize("after_s", [0.0, 0.004, 0.012, 0.03, 0.06, 0.1])
 async def test_a_daemon_killed_while_creating_loses_and_doubles_nothing(
     machine: Machine, after_s: float
 ) -> None:
     containers = await machine.prepared()
-    arguments = [sys.executable, "-c", DAEMON, str(machine.directory(BLUE)), BLUE]
-    daemon = await asyncio.create_subprocess_exec(*arguments, stdout=subprocess.PIPE)
-    assert daemon.stdout
-    await daemon.stdout.readline()
-    await asyncio.sleep(after_s)
-    with suppress(ProcessLookupError):  # it was done already
-        daemon.kill()
-    await daemon.wait()
+    await cut_off(machine, "create", "exec sleep 1000", after_s)
     answers = await containers.create([launch(node) for node in nodes(8)])
     assert len(instances(answers)) == 8, answers
     assert len({one.address for one in await running(containers, BLUE, 8)}) == 8

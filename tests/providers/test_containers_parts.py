@@ -1,16 +1,19 @@
 """The pure parts of the containers provider, which need no root."""
 
+import asyncio
 import os
+import threading
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
 import pytest
 
-from springtide.ports import Instance, InstanceState, Rejected, Transient
-from springtide.providers.containers import locks
+from springtide.ports import Instance, InstanceState, Launch, Rejected, Transient
+from springtide.providers.containers import Containers, locks
 from springtide.providers.containers.instances import (
     Intent,
     Process,
+    await_process,
     decide_state,
     parse_process,
     parse_stat,
@@ -93,6 +96,29 @@ def test_a_process_of_which_a_disk_lost_some_is_unknown() -> None:
     assert parse_process("boot-id 4711 started=\0\0\n") is None
 
 
+def test_a_process_that_is_about_to_say_who_it_is_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "process"
+    monkeypatch.setattr("springtide.providers.containers.instances.CLAIM_LIMIT_S", 600.0)
+    path.touch()
+    pauses = iter(["boot-id 47", "boot-id 4711 started=135929\n"])
+    monkeypatch.setattr("time.sleep", lambda _: path.write_text(next(pauses)))
+    assert await_process(tmp_path) == Process("boot-id", 4711, 135929, False)
+
+
+def test_a_process_that_never_said_who_it_is_is_not_waited_for_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a machine leaves it that was switched off."""
+    monkeypatch.setattr("time.sleep", lambda _: pytest.fail("it waits"))
+    assert await_process(tmp_path) is None
+    path = tmp_path / "process"
+    path.touch()
+    os.utime(path, (1, 1))
+    assert await_process(tmp_path) is None
+
+
 @pytest.mark.parametrize(
     ("process", "alive", "young", "deleting", "state"),
     [
@@ -139,6 +165,33 @@ def test_a_lock_that_cannot_be_asked_for_is_not_taken_for_held(
         pass
 
 
+async def test_a_cancelled_call_ends_after_all_that_it_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a reboot could come after the one that followed it, and the node run the old script."""
+    began, go = threading.Event(), threading.Event()
+    ended: list[str] = []
+
+    def attempt(self: Containers, do: object, launch: Launch) -> None:
+        began.set()
+        go.wait(60)
+        ended.append(launch.node)
+
+    monkeypatch.setattr(Containers, "_attempt", attempt)
+    containers = Containers(tmp_path, {}, [], [], None, threads=1)
+    launches = [Launch("blue", node, 1, "g", "host", "default") for node in ("n0", "n1")]
+    rebooting = asyncio.create_task(containers.reboot(launches))
+    await asyncio.to_thread(began.wait, 60)
+    rebooting.cancel()
+    await asyncio.wait([rebooting], timeout=0.1)
+    assert not rebooting.done()
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await rebooting
+    assert ended == ["n0"], "and what had not begun never does"
+    await containers.close()
+
+
 def test_an_fstab_holds_paths_with_spaces() -> None:
     entry = Entry("/a b", Path("/c\td\\e"), "none", "bind")
     assert render_fstab(iter([entry])) == "/a\\040b /c\\011d\\134e none bind\n"
@@ -148,12 +201,21 @@ def test_links_of_an_image_are_followed_within_it(tmp_path: Path) -> None:
     (tmp_path / "usr/bin").mkdir(parents=True)
     (tmp_path / "bin").symlink_to("usr/bin")
     (tmp_path / "away").symlink_to("/bin/../../../etc")
-    assert inside(tmp_path, Path("/bin/sh")) == tmp_path / "usr/bin/sh"
-    assert inside(tmp_path, Path("/away/passwd")) == tmp_path / "etc/passwd"
+    assert inside([tmp_path], Path("/bin/sh")) == tmp_path / "usr/bin/sh"
+    assert inside([tmp_path], Path("/away/passwd")) == tmp_path / "etc/passwd"
+
+
+def test_what_an_upper_layer_covers_is_not_in_the_image(tmp_path: Path) -> None:
+    upper, base = tmp_path / "upper", tmp_path / "base"
+    (base / "a/b/c").mkdir(parents=True)
+    (upper / "a").mkdir(parents=True)
+    assert inside([upper, base], Path("/a/b/c")) == base / "a/b/c"
+    (upper / "a/b").touch()
+    assert not inside([upper, base], Path("/a/b/c")).exists()
 
 
 def test_links_that_go_in_circles_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     with pytest.raises(Rejected, match="too many symbolic links"):
-        inside(tmp_path, Path("/a/x"))
+        inside([tmp_path], Path("/a/x"))

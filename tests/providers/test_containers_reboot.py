@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from threading import Event
 from types import FrameType
@@ -15,7 +16,8 @@ import pytest
 
 from springtide.ports import CloudError, Instance, InstanceState, Launch, Rejected, Transient
 from springtide.providers.containers import Containers, Mount, links
-from springtide.providers.containers.instances import Intent, observe_all
+from springtide.providers.containers.halt import halt
+from springtide.providers.containers.instances import Intent, Process, observe_all
 from tests.providers.machine import (
     FOREVER,
     LIMIT_S,
@@ -56,7 +58,7 @@ async def test_nothing_of_before_is_left(machine: Machine) -> None:
     look = f"ls -d {written} /etc/passwd 2>/dev/null; grep -c . /proc/mounts"
     await rebooted(containers, launch("n0", say(machine.shared / "2", look)))
     assert (await read(machine.shared / "2")).splitlines()[:-1] == ["/etc/passwd"]
-    assert former & set(processes(BLUE)) == set()
+    await eventually(lambda: former & set(processes(BLUE)) == set())
     await eventually(lambda: len(processes(BLUE)) == PER_NODE)
     assert len(links.ports(links.bridge_name(BLUE))) == 1
 
@@ -83,21 +85,39 @@ async def test_the_log_is_of_the_last_boot(machine: Machine) -> None:
     assert log == "second\nthe boot script ended with status 3\n"
 
 
-async def test_32_reboot_at_once_and_are_pending_until_they_run(machine: Machine) -> None:
+async def test_32_reboot_at_once_and_are_pending_until_they_run(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     containers, other = await machine.prepared(), machine.open(BLUE)
     wanted = [launch(node) for node in nodes(32)]
     made = instances(await containers.create(wanted))
+    go = held_up(monkeypatch, "n0")
     rebooting = asyncio.create_task(containers.reboot(wanted))
     seen: set[InstanceState] = set()
     while not rebooting.done():
         found = await other.list(BLUE)
         assert [one.id for one in found] == sorted(one.id for one in made)
         seen |= {one.state for one in found}
+        if found[0].state is InstanceState.PENDING:
+            go.set()
     assert seen == {InstanceState.PENDING, InstanceState.RUNNING}
     assert {one.state for one in (await rebooting).values() if isinstance(one, Instance)} == {
         InstanceState.RUNNING
     }
     await eventually(lambda: len(processes(BLUE)) == PER_NODE * 32)
+
+
+def held_up(monkeypatch: pytest.MonkeyPatch, node: str) -> Event:
+    """A reboot of this node does not end what runs before it may go on."""
+    go = Event()
+
+    def late(instance: Instance, process: Process | None) -> None:
+        if instance.node == node:
+            go.wait(LIMIT_S)
+        halt(instance, process)
+
+    monkeypatch.setattr(import_module("springtide.providers.containers.reboot"), "halt", late)
+    return go
 
 
 @pytest.mark.parametrize("function", ["read_process", "is_alive", "is_deleting"])
@@ -192,7 +212,8 @@ async def test_an_image_whose_name_is_gone_is_shown_by_its_directory(machine: Ma
 async def test_an_image_that_was_removed_is_told_and_the_node_runs_on(machine: Machine) -> None:
     machine.images["base"] = image = host_with(machine, "old")
     containers = await machine.prepared()
-    await containers.create([launch(image="base")])
+    await containers.create([launch("n0", say(machine.shared / "up", "true"), image="base")])
+    await read(machine.shared / "up")
     before, pid = await containers.list(BLUE), process_of(machine)
     (image / "bin/sh").unlink()
     error = await reboot_error(containers, launch(image="base"))

@@ -4,7 +4,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -13,6 +13,7 @@ from springtide.providers.containers import links
 from tests.providers.machine import (
     PER_NODE,
     Machine,
+    cut_off,
     eventually,
     launch,
     nodes,
@@ -25,23 +26,6 @@ from tests.providers.world import BLUE, delete_until_gone, instances, running
 
 pytestmark = pytest.mark.real
 
-DAEMON = """
-import asyncio, sys
-from pathlib import Path
-from springtide.ports import Launch
-from springtide.providers.containers import Containers
-
-async def main(directory, cluster):
-    containers = Containers(Path(directory), {}, [], [], None)
-    print("begun", flush=True)
-    await containers.reboot([
-        Launch(cluster, f"n{i}", 1, "general", "host", "default", user_data="exec sleep 999")
-        for i in range(8)
-    ])
-
-asyncio.run(main(*sys.argv[1:]))
-"""
-
 
 @pytest.mark.parametrize("after_s", [0.0, 0.01, 0.03, 0.06, 0.1])
 async def test_a_daemon_killed_while_rebooting_loses_and_doubles_nothing(
@@ -50,14 +34,7 @@ async def test_a_daemon_killed_while_rebooting_loses_and_doubles_nothing(
     containers = await machine.prepared()
     wanted = [launch(node) for node in nodes(8)]
     made = instances(await containers.create(wanted))
-    arguments = [sys.executable, "-c", DAEMON, str(machine.directory(BLUE)), BLUE]
-    daemon = await asyncio.create_subprocess_exec(*arguments, stdout=subprocess.PIPE)
-    assert daemon.stdout
-    await daemon.stdout.readline()
-    await asyncio.sleep(after_s)
-    with suppress(ProcessLookupError):  # it was done already
-        daemon.kill()
-    await daemon.wait()
+    await cut_off(machine, "reboot", "exec sleep 999", after_s)
     again = await rebooted(containers, *wanted)
     assert [(one.id, one.address) for one in again] == [(one.id, one.address) for one in made]
     await running(containers, BLUE, 8)
@@ -71,7 +48,9 @@ import os, sys
 from pathlib import Path
 from springtide.ports import Instance, Launch
 from springtide.providers import containers
-from springtide.providers.containers import Containers
+from springtide.providers.containers import Containers, links
+
+links.PAUSE_S = 0.1  # else most lines are spent on waiting if the machine is busy
 
 PARTS = {str(Path(containers.__file__).with_name(f"{part}.py"))
          for part in ("reboot", "halt", "start", "files", "instances", "links", "locks")}

@@ -135,11 +135,12 @@ async def test_a_lost_reply_and_a_list_that_lags_make_no_second_instance_for_a_n
 async def test_a_launch_that_takes_too_long_is_waited_for_by_the_next_and_made_once(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rest, "OPERATION_S", 0.1)
     state = place.server.state
     state.stuck, state.lag = True, 1000
     provider = place.open()
-    slow = (await provider.create(wanted("n0")))["n0"]
+    with monkeypatch.context() as hasty:
+        hasty.setattr(rest, "OPERATION_S", 0.1)
+        slow = (await provider.create(wanted("n0")))["n0"]
     assert type(slow) is Transient
     assert "still at work" in str(slow)
     (operation,) = (state.operations[name] for name in state.requests.values())
@@ -148,9 +149,22 @@ async def test_a_launch_that_takes_too_long_is_waited_for_by_the_next_and_made_o
     assert (len(state.machines), len(state.requests)) == (1, 1)
 
 
-async def test_an_operation_is_waited_for_longer_than_a_call_may_take(place: Place) -> None:
+async def test_an_operation_is_waited_for_longer_than_a_call_may_take(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only calls that wait for it have little time here: any other may take long."""
+    waited = rest.Api._waited
+
+    def hasty(api: rest.Api, path: str, what: str) -> rest.Answer | None:
+        before, api._timeout_s = api._timeout_s, 0.5
+        try:
+            return waited(api, path, what)
+        finally:
+            api._timeout_s = before
+
+    monkeypatch.setattr(rest.Api, "_waited", hasty)
     place.server.slow.append("zoneOperations.wait")
-    provider = place.open(timeout=0.5)
+    provider = place.open()
     assert len(instances(await provider.create(wanted("n0")))) == 1
     assert place.server.count("zoneOperations.wait") >= 2
 

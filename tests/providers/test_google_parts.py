@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -35,6 +35,7 @@ from springtide.providers.google.rest import Api
 from springtide.spec import Flavor
 from springtide.spec import parse as read_spec
 from springtide.spec.clouds import Google
+from tests.providers.servers.google import Http
 
 CLUSTERS = st.from_regex(r"[a-z][a-z0-9-]{0,31}", fullmatch=True)
 NODES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}(\.[A-Za-z0-9_-]{1,30})?", fullmatch=True)
@@ -310,7 +311,7 @@ class Tokens:
             def log_message(self, format: str, *args: object) -> None:
                 """Nobody reads it."""
 
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http = Http(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
 
 
@@ -329,7 +330,7 @@ def tokens() -> Iterator[Tokens]:
 def api(tmp_path: Path, tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     path = key_file(tmp_path / "key.json", f"{tokens.url}/token")
-    api = Api(tokens.url, "p", credentials(path, "https://compute.googleapis.com"), 5.0)
+    api = Api(tokens.url, "p", credentials(path, "https://compute.googleapis.com"), 60.0)
     yield api
     api.close()
 
@@ -357,7 +358,7 @@ def test_a_machine_without_an_account_of_its_own_is_told_to_have_a_key(
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(_metadata, "_GCE_METADATA_HOST", "127.0.0.1:9")
     monkeypatch.setattr("google.auth._exponential_backoff.time.sleep", lambda _: None)
-    api = Api("http://127.0.0.1:9", "p", credentials(None, "https://compute.googleapis.com"), 5.0)
+    api = Api("http://127.0.0.1:9", "p", credentials(None, "https://compute.googleapis.com"), 60.0)
     with pytest.raises(Transient, match="set `credentials`"):
         api.get("", "a test")
     api.close()
@@ -366,7 +367,7 @@ def test_a_machine_without_an_account_of_its_own_is_told_to_have_a_key(
 def test_a_machine_uses_its_own_account(tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(_metadata, "_GCE_METADATA_HOST", tokens.url.removeprefix("http://"))
-    api = Api(tokens.url, "p", credentials(None, "https://compute.googleapis.com"), 5.0)
+    api = Api(tokens.url, "p", credentials(None, "https://compute.googleapis.com"), 60.0)
     assert [api.get("", "a test") for _ in range(3)] == [{}] * 3
     assert (tokens.given, tokens.refused) == (1, 0)
     api.close()

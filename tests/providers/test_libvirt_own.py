@@ -27,7 +27,7 @@ from tests.providers.world import (
 )
 from tests.providers.world import running as all_running
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
 SMALL = """\
 <network>
@@ -84,7 +84,7 @@ async def test_a_machine_has_a_disk_on_its_image_a_seed_and_an_address_and_leave
     seed = unpacked(here.disks / f"{id}.iso")
     assert f'"{id}.1"' in seed["meta-data"]
     assert '"local-hostname": "n0"' in seed["meta-data"]
-    assert seed["user-data"].startswith("#!/bin/sh\nTIDE_NODE=n0 TIDE_GENERATION=1\n")
+    assert seed["user-data"].startswith("#!/bin/sh\nTIDE_NODE=n0 TIDE_GENERATION=1 TIDE_TOKEN=''\n")
     assert mac_of(BLUE, "n0") in seed["network-config"]
     await provider.reboot([saying(world, "n0", "again")])
     assert f'"{id}.2"' in unpacked(here.disks / f"{id}.iso")["meta-data"]
@@ -323,10 +323,10 @@ async def test_a_libvirt_that_says_nothing_any_more_is_given_up_and_tried_again(
 ) -> None:
     path = here.disks.parent / "sock"
     with between(here.running.socket, path) as wire:
-        provider = here.open(uri=f"qemu+unix:///system?socket={path}", timeout=2.0)
+        provider = here.open(uri=f"qemu+unix:///system?socket={path}", timeout=10.0)
         assert await provider.list(BLUE) == []
         wire.silent = True
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(100):
             with pytest.raises(Transient):
                 await provider.list(BLUE)
         wire.silent = False

@@ -198,6 +198,6 @@ async def test_many_machines_are_switched_on_listed_and_switched_off(many: Any) 
     assert many.lookupByName("test").isActive()
     assert await power.delete(listed) == {}
     assert await power.list("blue") == []
-    assert time.monotonic() - began_at < 30
+    assert time.monotonic() - began_at < 100
     assert many.lookupByName("test").isActive()
-    await asyncio.wait_for(power.close(), 10)
+    await asyncio.wait_for(power.close(), 60)

@@ -37,9 +37,11 @@ from tests.providers.servers.oci_machine import METADATA
 from tests.providers.world import (
     BLUE,
     GREEN,
+    LIMIT_S,
     World,
     delete_until_gone,
     instances,
+    nobody,
     running,
     until,
 )
@@ -54,7 +56,11 @@ def server() -> Iterator[OciServer]:
 
 
 @pytest.fixture
-async def place(server: OciServer, tmp_path: Path) -> AsyncIterator[Place]:
+async def place(
+    server: OciServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Place]:
+    """What takes this cloud a moment may take a busy machine long."""
+    monkeypatch.setattr("springtide.providers.oci.driver.PATIENCE_S", LIMIT_S)
     async with open_place(server, tmp_path) as place:
         yield place
 
@@ -251,6 +257,7 @@ async def test_an_image_is_ready_once_oci_has_made_it(place: Place) -> None:
     provider = place.open()
     await created(provider, replace(N0, flavor="arm"))
     (one,) = await running(provider, BLUE, 1)
+    place.cloud.image_s = 600.0
     image = await provider.snapshot(one, "golden")
     assert (image.ready, image.arch) == (False, "aarch64")
     place.cloud.images[image.id].turn("AVAILABLE")
@@ -411,8 +418,7 @@ async def test_the_machine_itself_can_be_who_asks(
 async def test_a_machine_that_is_none_of_oci_is_told_so(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        port = unused.getsockname()[1]
-    monkeypatch.setenv("OCI_METADATA_BASE_URL", f"http://127.0.0.1:{port}")
-    with pytest.raises(Transient, match="only on an instance of OCI"):
-        await place.open(auth="instance", credentials=None).list(BLUE)
+    with nobody() as address:
+        monkeypatch.setenv("OCI_METADATA_BASE_URL", f"http://{address}")
+        with pytest.raises(Transient, match="only on an instance of OCI"):
+            await place.open(auth="instance", credentials=None).list(BLUE)

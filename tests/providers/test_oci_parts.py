@@ -183,7 +183,7 @@ def test_a_launch_becomes_a_request() -> None:
             "springtide-flavor": "small",
         },
     }
-    assert script.startswith("#!/bin/sh\nTIDE_NODE=n0 TIDE_GENERATION=3\n")
+    assert script.startswith("#!/bin/sh\nTIDE_NODE=n0 TIDE_GENERATION=3 TIDE_TOKEN=''\n")
     assert script.endswith("echo up\n")
 
 

@@ -1,12 +1,12 @@
 """The parts of the provider for OpenStack that need no cloud: requests, answers, errors, quotas."""
 
 import json
-import socket
 import subprocess
 import threading
 from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import Any
@@ -39,6 +39,7 @@ from springtide.providers.openstack.requests import Ids
 from springtide.providers.openstack.shapes import STATES, parse_flavor, parse_server, state_of
 from springtide.spec import Flavor, Image
 from springtide.spec.clouds import OpenStack
+from tests.providers.world import nobody
 
 CATALOG = Catalog({"base": Image(id="image-1")}, {"small": Flavor(cpus=1, memory=100)})
 IDS = Ids("image-1", "flavor-1", "network-1")
@@ -153,10 +154,11 @@ def test_services_are_found_with_and_without_a_version_in_the_catalog() -> None:
 # --- connections ---------------------------------------------------------------------------
 
 
-def nobody() -> str:
+@pytest.fixture
+def nowhere() -> Iterator[str]:
     """Where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return f"http://127.0.0.1:{free.getsockname()[1]}"
+    with nobody() as address:
+        yield f"http://{address}"
 
 
 @contextmanager
@@ -180,7 +182,7 @@ def hanging_up() -> Iterator[str]:
 @contextmanager
 def reached_at(path: Path, **cloud: Any) -> Iterator[OpenStackDriver]:
     path.write_text(json.dumps({"clouds": {"test": cloud}}))
-    driver = OpenStackDriver(wanted(cloud="test", credentials=str(path), timeout=3.0), CATALOG)
+    driver = OpenStackDriver(wanted(cloud="test", credentials=str(path), timeout=30.0), CATALOG)
     try:
         yield driver
     finally:
@@ -193,13 +195,14 @@ def without_login(url: str) -> dict[str, Any]:
 
 @pytest.mark.filterwarnings("ignore::openstack.warnings._RemovedInSDKWarning")
 @pytest.mark.parametrize("dead", ["keystone", "keystone without a version", "nova"])
-def test_a_cloud_that_nobody_answers_for_may_be_there_again_soon(tmp_path: Path, dead: str) -> None:
-    url = nobody()
+def test_a_cloud_that_nobody_answers_for_may_be_there_again_soon(
+    tmp_path: Path, nowhere: str, dead: str
+) -> None:
     login = {"username": "u", "password": SECRET, "project_name": "p"}
     domain = {"user_domain_id": "default", "project_domain_id": "default"}
     version = "/v3" if dead == "keystone" else ""
-    with_login = {"auth": {"auth_url": url + version, **login, **domain}}
-    cloud = without_login(f"{url}/v2.1") if dead == "nova" else with_login
+    with_login = {"auth": {"auth_url": nowhere + version, **login, **domain}}
+    cloud = without_login(f"{nowhere}/v2.1") if dead == "nova" else with_login
     gone = parse_server(server(), CATALOG, {})
     with reached_at(tmp_path / "clouds.yaml", **cloud) as driver:
         with pytest.raises(Transient) as failed:
@@ -267,7 +270,7 @@ class _Nothing:
 @pytest.mark.filterwarnings("ignore::openstack.warnings._RemovedInSDKWarning")
 async def test_no_message_names_a_secret(tmp_path: Path) -> None:
     path = clouds(tmp_path / "clouds.yaml", 0o600)
-    spec = wanted(cloud="test", credentials=str(path), control_address="10.0.0.1", timeout=3.0)
+    spec = wanted(cloud="test", credentials=str(path), control_address="10.0.0.1", timeout=30.0)
     here = provider(spec, CATALOG, tmp_path)
     try:
         with pytest.raises(Transient) as failed:
@@ -366,10 +369,8 @@ def test_a_machine_finds_its_index_in_what_cloud_init_has_read(tmp_path: Path) -
     told = tmp_path / "instance-data.json"
     told.write_text(json.dumps({"ds": {"meta_data": {"launch_index": 2, "name": "x"}}}, indent=1))
     index = INDEX.replace("/run/cloud-init/instance-data.json", str(told))
-    members = [(f"n{i}", 7) for i in range(4)]
-    text = (
-        script.indexed(launch(), members, index) + "echo $TIDE_CLUSTER $TIDE_NODE $TIDE_GENERATION"
-    )
+    launches = [replace(launch(), node=f"n{i}", generation=7) for i in range(4)]
+    text = script.indexed(launches, index) + "echo $TIDE_CLUSTER $TIDE_NODE $TIDE_GENERATION"
     ran = subprocess.run(["sh", "-c", text.replace("work\n", "")], capture_output=True, text=True)
     assert (ran.stdout, ran.returncode) == ("blue n2 7\n", 0)
 
@@ -388,7 +389,7 @@ def test_a_machine_that_cannot_find_its_index_does_nothing(tmp_path: Path) -> No
     index = INDEX.replace("/run/cloud-init", str(tmp_path)).replace(
         "169.254.169.254", "127.0.0.1:9"
     )
-    text = script.indexed(launch(), [("n0", 1)], index) + "echo done"
+    text = script.indexed([launch()], index) + "echo done"
     ran = subprocess.run(["sh", "-c", text], capture_output=True, text=True)
     assert (ran.stdout, ran.returncode) == ("", 1)
 

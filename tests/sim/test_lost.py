@@ -1,5 +1,6 @@
 """Instances that died under nodes in service, and a deploy that puts that right."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,8 @@ import pytest
 from springtide.batch.fake import Timing
 from springtide.decide import haunted
 from springtide.model import Kind, NodeState
-from springtide.ports import Job
+from springtide.ports import Instance, InstanceState, Job
+from springtide.providers.fake import FakeCloud
 from tests.sim.test_engine import states, until
 from tests.sim.world import Life, World
 
@@ -57,3 +59,24 @@ def test_a_job_that_still_waits_for_its_nodes_is_not_lost_with_them() -> None:
         Job("4", "COMPLETING", nodes="c4"),
     ]
     assert haunted(["c1", "c3", "c4", "c5"], jobs) == ["c1", "c4"]
+
+
+async def test_a_deploy_leaves_a_node_alone_with_whose_machine_the_cloud_is_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some show a machine as not running that they move, or take an image of."""
+    world = World(tmp_path, nodes=1, timing=Timing(idle_s=9999))
+    async with world.living(Life()) as daemon:
+        job = world.batch.submit(1, 60)
+        await until(lambda: states(world)["c1"] is NodeState.READY)
+        listed = FakeCloud.listed
+
+        def moved(self: FakeCloud, cluster: str) -> list[Instance]:
+            return [replace(one, state=InstanceState.PENDING) for one in listed(self, cluster)]
+
+        monkeypatch.setattr(FakeCloud, "listed", moved)
+        (deploy,) = (await daemon.people.deploy("root")).operations
+        await daemon.engine.wait(deploy.id)
+        await until(lambda: job.state == "COMPLETED")
+    assert job.requeues == 0
+    assert world.batch.killed_jobs == {}

@@ -13,13 +13,7 @@ from springtide.ports import Launch, Power
 from tests.sim.test_engine import states, until
 from tests.sim.world import Life, World
 
-pytestmark = pytest.mark.looptime
-
-
-@pytest.fixture(autouse=True)
-def _few_looks_into_the_spool(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is in it here, and hours pass."""
-    monkeypatch.setattr("springtide.daemon.SPOOL_S", 600.0)
+pytestmark = [pytest.mark.looptime, pytest.mark.usefixtures("few_looks_into_the_spool")]
 
 
 TEXT = """

@@ -10,6 +10,7 @@ import pytest
 
 from springtide import maintenance
 from springtide.batch.fake import Timing
+from springtide.configure.fake import FakeConfigurator
 from springtide.daemon import Daemon
 from springtide.model import Kind, NodeState
 from springtide.ports import (
@@ -24,7 +25,7 @@ from springtide.ports import (
 )
 from springtide.providers.fake import FakeCloud, FakeProvider, Faults
 from springtide.store.sqlite import connect
-from tests.sim.world import Life, SimConfigurator, World
+from tests.sim.world import Life, World
 
 pytestmark = pytest.mark.looptime
 
@@ -467,7 +468,7 @@ async def test_nodes_with_another_configuration_are_updated_in_place(
     async with world.living(Life()) as daemon:
         await up(world, daemon, 2)
         before = ids(world)
-        monkeypatch.setattr(SimConfigurator, "user_data", lambda self, node, site: "new mounts")
+        monkeypatch.setattr(FakeConfigurator, "user_data", lambda self, node, site: "new mounts")
         await until(lambda: {world.cloud.user_data(id) for id in ids(world)} == {"new mounts"})
         await daemon.engine.idle()
         assert ids(world) == before

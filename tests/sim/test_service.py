@@ -4,7 +4,9 @@ And the daemon killed at any point of it: no job is lost, and the world becomes 
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +85,22 @@ async def test_enlarging_starts_the_nodes_that_are_missing(tmp_path: Path) -> No
         assert (await apply(world, daemon, spec(min=4))).operations == ()
 
 
+async def test_what_an_enlargement_has_yet_to_begin_goes_again_if_nobody_wants_it(
+    tmp_path: Path,
+) -> None:
+    world = world_of(tmp_path)
+    async with world.living(Life()) as daemon:
+        await deployed(daemon)
+        more = await apply(world, daemon, spec(min=4))
+        assert states(daemon)["c4"] == "off"
+        fewer = await apply(world, daemon, spec(min=3))
+        assert [(one.kind, one.nodes) for one in fewer.operations] == [(Kind.SHRINK, ("c4",))]
+        await ended(daemon, more)
+        await ended(daemon, fewer)
+        assert states(daemon)["c4"] == "off"
+        assert set(running(world)) == {"c1", "c2", "c3"}
+
+
 async def test_shrinking_waits_for_jobs_and_takes_the_highest_numbered(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     async with world.living(Life()) as daemon:
@@ -155,6 +173,25 @@ async def test_a_rebuild_goes_batch_by_batch_and_waits_for_jobs(tmp_path: Path, 
         assert again.operations == ()
 
 
+async def test_nodes_that_are_free_are_rebuilt_however_short_the_time_for_jobs(
+    tmp_path: Path,
+) -> None:
+    """To ask the batch system alone took longer."""
+    world = world_of(tmp_path)
+    async with world.living(Life()) as daemon:
+        await deployed(daemon)
+        job = world.batch.submit(1, 2000)
+        await until(lambda: job.state == "RUNNING")
+        await apply(world, daemon, spec(image="two"))
+        answer = await daemon.people.rebuild(daemon.spec.managed, "root", {"limit": 0.001})
+        (done,) = await ended(daemon, answer)
+        assert done.state is OperationState.PARTLY, done
+        assert sorted(done.fallen) == list(job.nodes)
+        assert "its jobs did not end within" in done.fallen[job.nodes[0]]
+        assert Counter(running(world).values()) == {"one": 1, "two": 2}
+        assert await drained(world) == set()
+
+
 async def test_a_batch_that_does_not_come_back_is_the_last(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     async with world.living(Life()) as daemon:
@@ -199,13 +236,32 @@ async def test_a_stopped_cluster_keeps_its_queue_and_starts_again(tmp_path: Path
         assert not daemon.parts.stopped
 
 
-async def test_a_stop_whose_jobs_do_not_end_leaves_the_batch_system_running(tmp_path: Path) -> None:
+async def test_what_jobs_wait_for_is_started_as_soon_as_the_batch_system_opens(
+    tmp_path: Path,
+) -> None:
+    """It asks for nodes at once, while whoever opened it has not heard yet that it is open."""
+    slow = replace(TIMING, latency_s=2.0)
+    world = World(tmp_path, timing=slow, text=TEXT.format(min=0, image="one", drain="1d"))
+    async with world.living(Life()) as daemon:
+        await deployed(daemon)
+        await ended(daemon, await daemon.people.stop("root", {}))
+        job = world.batch.submit(1, 50)
+        await deployed(daemon)
+        await until(lambda: job.state == "COMPLETED", 120)
+        operations = await daemon.parts.record.store.operations()
+        assert {one.state for one in operations} == {OperationState.DONE}
+
+
+@pytest.mark.parametrize("limit_s", [30, 0])
+async def test_a_stop_whose_jobs_do_not_end_leaves_the_batch_system_running(
+    tmp_path: Path, limit_s: float
+) -> None:
     world = world_of(tmp_path)
     async with world.living(Life()) as daemon:
         await deployed(daemon)
         job = world.batch.submit(1, 500)
         await until(lambda: job.state == "RUNNING")
-        (done,) = await ended(daemon, await daemon.people.stop("root", {"limit": 30}))
+        (done,) = await ended(daemon, await daemon.people.stop("root", {"limit": limit_s}))
         assert done.state is OperationState.FAILED
         assert world.batch.site is not None
         assert not daemon.parts.stopped

@@ -16,10 +16,11 @@ from types import TracebackType
 from typing import Any, cast
 
 from springtide.batch.fake import FakeBatch, Timing
+from springtide.configure.fake import FakeConfigurator
 from springtide.daemon import Daemon
 from springtide.guard import Guard
 from springtide.layout import Layout
-from springtide.model import Node, Request
+from springtide.model import Request
 from springtide.ports import (
     BatchSystem,
     CloudError,
@@ -115,7 +116,7 @@ def _factory(loop: asyncio.AbstractEventLoop, body: Any, **options: Any) -> "asy
 class Line:
     """The daemon's line to the batch system, which is cut when it dies."""
 
-    def __init__(self, batch: FakeBatch) -> None:
+    def __init__(self, batch: object) -> None:
         self._batch = batch
         self.cut = False
 
@@ -123,19 +124,6 @@ class Line:
         if self.cut:
             raise Unavailable("the daemon is dead")
         return getattr(self._batch, name)
-
-
-class SimConfigurator:
-    """Nodes of a fake cloud need nothing."""
-
-    async def prepare(self, site: Site) -> None: ...
-
-    async def publish(self, site: Site, addresses: Mapping[str, str]) -> None: ...
-
-    async def install(self) -> None: ...
-
-    def user_data(self, node: Node, site: Site) -> str:
-        return ""
 
 
 class World:
@@ -182,6 +170,13 @@ class World:
         """No task lives on when the daemon is dead, whoever began it."""
         asyncio.get_running_loop().set_task_factory(_factory)
 
+    def _system(self) -> object:
+        """What the daemon has a line to."""
+        return self.batch
+
+    def _connected(self, line: Line, record: Record) -> BatchSystem:
+        return cast(BatchSystem, line)
+
     def delete_by_hand(self, id: str) -> None:
         """A person deletes an instance in the cloud's console: jobs on it are not ours to mourn."""
         self._by_hand = True
@@ -193,15 +188,16 @@ class World:
             self._by_hand = False
 
     def _runs(self, instance: Instance) -> None:
-        """Those of other clusters report elsewhere."""
-        if instance.cluster == self.spec.cluster:
+        """Those of other clusters report elsewhere; those that are no nodes, nowhere."""
+        if instance.cluster == self.spec.cluster and instance.node in self.spec.managed:
             self.batch.boot_seen(instance.node)
 
     def _stopped(self, instance: Instance) -> None:
         """Jobs run where the batch system reaches their node, not on a twin of it."""
         deleted = instance.state is InstanceState.DELETING and not self._by_hand
-        known = instance.node in self.spec.managed
-        jobs_there = known and self.batch.node(instance.node).address == instance.address
+        if instance.node not in self.spec.managed:
+            return
+        jobs_there = self.batch.node(instance.node).address == instance.address
         self.batch.stop_seen(instance.node, deleted=deleted and jobs_there)
 
     def _resume(self, nodes: Sequence[str], jobs: Sequence[Job]) -> None:
@@ -253,15 +249,16 @@ class World:
         """One run of the daemon; the block ends with its death or with a clean stop."""
         db = self._open_record()
         provider = FakeProvider(self.cloud, in_place=self.in_place)
-        line = Line(self.batch)
+        line = Line(self._system())
         guard = Guard(provider, Random(0))
+        record = Record(SqliteStore(db), asyncio.get_running_loop().time)
         parts = Parts(
             spec=self.spec,
-            record=Record(SqliteStore(db), asyncio.get_running_loop().time),
+            record=record,
             providers=dict.fromkeys(self.spec.groups, guard),
             home=guard,
-            batch=cast(BatchSystem, line),
-            configurator=SimConfigurator(),
+            batch=self._connected(line, record),
+            configurator=FakeConfigurator(),
             site=Site("127.64.0.1"),
         )
         await parts.record.store.put("site", '{"control_address": "127.64.0.1", "facts": {}}')

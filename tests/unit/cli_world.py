@@ -15,25 +15,29 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
+from unittest.mock import patch
 
 import structlog
 import uvicorn
 from structlog.typing import EventDict, WrappedLogger
 from typer.testing import CliRunner
 
+from springtide.api import app as api
+from springtide.api import question
 from springtide.api.app import create_app
 from springtide.api.peers import PeerProtocol
 from springtide.api.server import listen
 from springtide.batch.fake import FakeBatch, Timing
 from springtide.cli.main import app
+from springtide.configure.fake import FakeConfigurator
 from springtide.daemon import Daemon
 from springtide.layout import Layout
-from springtide.model import Node, Request
+from springtide.model import Request
 from springtide.ports import InstanceState, Site
 from springtide.providers.fake import FakeCloud, FakeProvider, Faults
 from springtide.record import Record
@@ -42,18 +46,21 @@ from springtide.steps import Parts
 from springtide.store import open_sqlite
 
 T = TypeVar("T")
-LIMIT_S = 20.0
+LIMIT_S = 200.0
+LONG_S = 3600.0
+"""Longer than any test: what lasts so long goes on until the test ends it."""
+BOOT_S = 0.05
 TIDE = [sys.executable, "-m", "springtide.cli.main"]
 
 SPEC = """
 cluster: sim
 batch: {kind: fake}
 provider: {kind: fake}
-images: {new: {path: /}}
+images: {new: {path: /}, hard: {build: {base: new, group: general}}}
 groups:
   general: {nodes: "c[1-4]"}  # the cheap ones
   bare: {nodes: "metal[1-2]", provider: {kind: none}}
-timing: {start: 20s, stop: 20s, gather: 5ms}
+timing: {start: 10m, stop: 10m, gather: 5ms}
 """
 
 
@@ -71,19 +78,6 @@ def run(*arguments: str, input: str | None = None) -> Result:
     return Result(done.exit_code, done.stdout, done.stderr)
 
 
-class NoConfigurator:
-    """Nodes of a fake cloud need nothing."""
-
-    async def prepare(self, site: Site) -> None: ...
-
-    async def publish(self, site: Site, addresses: Mapping[str, str]) -> None: ...
-
-    async def install(self) -> None: ...
-
-    def user_data(self, node: Node, site: Site) -> str:
-        return ""
-
-
 class World:
     """The daemon in its thread, and what it talks to."""
 
@@ -94,8 +88,8 @@ class World:
         self.layout = Layout(home / "state")
         self.layout.state.mkdir()
         self.layout.stored_spec.write_text(text)
-        self.faults = Faults(boot_s=0.05, delete_s=0.05)
-        self.timing = Timing(join_s=0.05, suspend_timeout_s=5)
+        self.faults = Faults(boot_s=BOOT_S, delete_s=0.05)
+        self.timing = Timing(join_s=0.05, suspend_timeout_s=5, requeue_s=LONG_S)
         self._up = threading.Event()
         self._requests = 0
         self._hooks: set[asyncio.Task[Sequence[str]]] = set()
@@ -134,6 +128,7 @@ class World:
             os.close(theirs)
             said = _until(keyboard, b" to ")
             meanwhile()
+            _await_reader(process.pid)
             keyboard.write(answer)
             said += _rest(keyboard)
             return process.wait(LIMIT_S), said.decode()
@@ -153,6 +148,43 @@ class World:
             check=False,
         )
 
+    @contextmanager
+    def begun(self, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+        """The command as a process of its own, which is over afterwards."""
+        with subprocess.Popen(
+            [*TIDE, *arguments, "--state", str(self.layout.state)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            try:
+                yield process
+            except BaseException:
+                process.kill()
+                raise
+
+    def run_until(self, said: str, then: Callable[[], object], *arguments: str) -> Result:
+        """A command that waits for what happens once it has said this."""
+        with self.begun(*arguments) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            err = heard(process.stderr, said)
+            then()
+            err += process.stderr.read()
+            out = process.stdout.read()
+        return Result(process.returncode, out, err)
+
+    def run_past_job(self, said: str, *arguments: str) -> Result:
+        """A command that waits for the job on c1, which ends when c1 takes no other."""
+
+        def end() -> None:
+            node = self.batch.node("c1")
+            wait_until(lambda: node.drained or node.leaving)
+            self.finish("1")
+
+        return self.run_until(said, end, *arguments)
+
     def call(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Something in the daemon's own thread."""
         return asyncio.run_coroutine_threadsafe(make(), self.loop).result(LIMIT_S)
@@ -164,6 +196,23 @@ class World:
             self.batch.submit(size, seconds)
 
         self.call(submit)
+
+    def finish(self, job: str) -> None:
+        """A job that runs ends."""
+
+        async def finish() -> None:
+            self.batch.finish(job)
+
+        self.call(finish)
+
+    def boot(self) -> None:
+        """Instances that were to boot for long run now, and those to come soon."""
+
+        async def boot() -> None:
+            self.faults.boot_s = BOOT_S
+            self.cloud.boot()
+
+        self.call(boot)
 
     async def _live(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -207,7 +256,7 @@ class World:
             providers=dict.fromkeys(self.spec.groups, provider),
             home=provider,
             batch=self.batch,
-            configurator=NoConfigurator(),
+            configurator=FakeConfigurator(),
             site=Site("127.64.0.1"),
             file=str(self.file),
         )
@@ -231,6 +280,16 @@ class World:
         assert not self._thread.is_alive()
 
 
+def heard(lines: IO[str], words: str) -> str:
+    """What a process says up to the line with these words."""
+    said = ""
+    while words not in said:
+        line = lines.readline()
+        assert line, said
+        said += line
+    return said
+
+
 def _until(screen: FileIO, words: bytes) -> bytes:
     """What is printed up to the question."""
     said = b""
@@ -238,6 +297,14 @@ def _until(screen: FileIO, words: bytes) -> bytes:
         assert select.select([screen], [], [], LIMIT_S)[0], said
         said += screen.read(4096)
     return said
+
+
+def _await_reader(pid: int) -> None:
+    """Python loses an interruption that comes after its last look and before it waits for input."""
+    end = time.monotonic() + LIMIT_S
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "S":
+        assert time.monotonic() < end, "it never waits for an answer"
+        time.sleep(0.01)
 
 
 def _rest(screen: FileIO) -> bytes:
@@ -259,13 +326,33 @@ def served(text: str = SPEC) -> Iterator[World]:
     with tempfile.TemporaryDirectory(prefix="tide-") as home:
         Path(home).chmod(0o755)
         world = World(Path(home), text)
-        structlog.configure(processors=[_drop])
-        try:
-            world.start()
-            yield world
-        finally:
-            world.stop()
+        with _silent(), _patient():
+            try:
+                world.start()
+                yield world
+            finally:
+                world.stop()
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Afterwards it is as it was before: around this world there may be another one."""
+    before = structlog.get_config() if structlog.is_configured() else None
+    structlog.configure(processors=[_drop])
+    try:
+        yield
+    finally:
+        if before:
+            structlog.configure(**before)
+        else:
             structlog.reset_defaults()
+
+
+@contextmanager
+def _patient() -> Iterator[None]:
+    """The batch system answers in memory; that this machine stands still is no silence of it."""
+    with patch.object(api, "PATIENCE_S", LIMIT_S), patch.object(question, "PATIENCE_S", LIMIT_S):
+        yield
 
 
 def _drop(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:

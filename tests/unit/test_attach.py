@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from springtide.batch.running import Output
 from springtide.batch.slurm_attachment import Attachment
-from springtide.batch.slurm_existing import Conf, Running, parse_lines, parse_running, read
+from springtide.batch.slurm_commands import Commands
+from springtide.batch.slurm_existing import Conf, Line, Running, parse_lines, parse_running, read
 from springtide.batch.slurm_include import compose_include, decide_clashes
 from springtide.batch.slurm_standing import Standing
 from springtide.cli import attach_checks, attached_checks
@@ -30,6 +32,7 @@ PrologSlurmctld=/etc/slurm/prolog
 NodeName=static[1-3] CPUs=2
 PartitionName=old Nodes=static[1-3] Default=YES
 """
+CLOUD = "provider: {kind: command, create: [on], delete: [off], list: [list]}"
 BATCH = "attach: /etc/slurm/slurm.conf, prolog: /etc/slurm/prolog"
 
 
@@ -67,10 +70,27 @@ class World:
         ours = dict(pair for line in parse_lines(plain.standing.wanted) for pair in line.settings)
         return self.sight(cluster, text, **{**ours, **shown})
 
+    def beside(self, cluster: Cluster) -> Sight:
+        """The include is linked, and included without a path."""
+        sight = self.loaded(cluster)
+        now = standing(sight)
+        conf = replace(now.conf, ours=Line(CONF, 7, "include springtide.conf"))
+        return replace(sight, conf=conf, standing=replace(now, conf=conf))
+
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    lookup(monkeypatch, socket.EAI_NONAME)
     return World(tmp_path / "s")
+
+
+def lookup(monkeypatch: pytest.MonkeyPatch, errno: int) -> None:
+    """Have no name server of this machine be asked for our nodes."""
+
+    def fail(*_: object) -> None:
+        raise socket.gaierror(errno, "as the test wants it")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
 
 
 def only(checks: list[Check], name: str) -> Check:
@@ -92,6 +112,21 @@ UNTRIED = (attach_checks.look_at_munge, attach_checks.look_at_include)
 
 def test_a_plain_slurm_can_be_attached_to(world: World) -> None:
     assert [check for check in before(world.sight()) if check.ok is False] == []
+
+
+def test_an_answer_that_makes_no_sense_is_told_in_words(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks prints them, and no traceback."""
+    done = Output(["scontrol"], 0, "nonsense\n", "")
+    monkeypatch.setattr(Commands, "run", lambda self, command, conf=None: done)
+    attachment = Attachment(world.cluster())
+    with pytest.raises(Unavailable, match="scontrol printed 'nonsense' instead of a node"):
+        attachment.look(world.conf(), Running(world.shown))
+    with pytest.raises(Unavailable, match="squeue printed 'nonsense' instead of a job"):
+        attachment.jobs()
+    with pytest.raises(Unavailable, match="scontrol did not print the configuration"):
+        attachment.read_running()
 
 
 def test_a_version_that_is_too_old_is_refused(world: World) -> None:
@@ -155,6 +190,16 @@ def test_with_power_actions_it_does_not_matter_what_their_reboot_program_is(worl
     assert not [check for check in before(sight) if check.name == "their RebootProgram"]
     clashes = decide_clashes(sight.standing.conf, sight.standing.wanted)
     assert not [clash for clash in clashes if clash.line.kind == "poweraction"]
+
+
+def test_a_name_server_that_is_away_is_told_of(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "names" not in [check.name for check in state(world.loaded())]
+    lookup(monkeypatch, socket.EAI_AGAIN)
+    told = only(state(world.loaded()), "names")
+    assert told.ok is None
+    assert told.text == "nobody answers for n1: slurmctld would wait 10 s for each such name"
 
 
 def test_a_slurm_that_does_not_answer_is_told_of_once(world: World) -> None:
@@ -233,10 +278,45 @@ def test_a_line_that_was_taken_out_again_is_wrong(world: World) -> None:
 def test_other_machines_need_the_include_too(world: World) -> None:
     found = only(state(world.loaded()), "other machines")
     assert "copy it there" in found.todo
-    configless = world.loaded(slurmctldparameters="enable_configless")
+    configless = world.loaded(conf="SlurmctldParameters=enable_configless\n")
     assert "ln -s" in only(state(configless), "other machines").todo
     here = PLAIN.replace("static[1-3] CPUs", f"static1 NodeHostname={HOST} CPUs")
     assert "other machines" not in [check.name for check in state(world.sight(conf=here))]
+
+
+def test_nodes_in_a_cloud_are_not_handed_an_include_with_a_path(world: World) -> None:
+    assert only(state(world.loaded()), "include").ok
+    found = only(state(world.loaded(world.cluster(more=CLOUD))), "include")
+    assert found.ok is False
+    assert "not hand that out" in found.text
+    assert f"ln -s {world.state}/conf/springtide.conf /etc/slurm/springtide.conf" in found.todo
+    assert "`include springtide.conf`" in found.todo
+    assert only(state(world.beside(world.cluster(more=CLOUD))), "include").ok
+
+
+def test_nor_are_they_handed_other_includes_with_a_path(world: World) -> None:
+    theirs = Line(CONF, 2, "include /srv/slurm/nodes.conf")
+
+    def checks(cluster: Cluster) -> list[Check]:
+        sight = world.loaded(cluster)
+        conf = replace(standing(sight).conf, apart=(theirs,))
+        return [one for one in state(replace(sight, conf=conf)) if one.name == "slurm.conf"]
+
+    (found,) = checks(world.cluster(more=CLOUD))
+    assert (found.ok, found.text.startswith(f"{CONF}, line 2: /srv/slurm/nodes.conf ")) == (
+        False,
+        True,
+    )
+    assert found.todo == f"put it beside {CONF}, and write `include nodes.conf`"
+    assert checks(world.cluster()) == []
+
+
+def test_other_machines_with_a_slurm_conf_of_their_own_need_the_include_beside_it(
+    world: World,
+) -> None:
+    """That slurmctld is configless for nodes of ours hands nothing to them."""
+    found = only(state(world.beside(world.cluster(more=CLOUD))), "other machines")
+    assert "copy it there beside their slurm.conf" in found.todo
 
 
 def test_what_may_surprise_is_told(world: World) -> None:
@@ -287,6 +367,12 @@ def test_what_holds_for_all_later_nodes_must_not_hold_for_ours(world: World) -> 
 
 def test_a_configless_slurm_is_told_to_link_the_include(world: World) -> None:
     lines = joining(world.sight(slurmctldparameters="enable_configless"))
+    assert f"  ln -s {world.state}/conf/springtide.conf /etc/slurm/springtide.conf" in lines
+    assert "  include springtide.conf" in lines
+
+
+def test_a_slurm_that_gets_configless_by_us_is_told_so_too(world: World) -> None:
+    lines = joining(world.sight(world.cluster(more=CLOUD)))
     assert f"  ln -s {world.state}/conf/springtide.conf /etc/slurm/springtide.conf" in lines
     assert "  include springtide.conf" in lines
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from springtide.api.boot import both
 from springtide.cli.log import render_text
 from springtide.model import Node, NodeState
 from springtide.steps import bootlogs
-from springtide.steps.bootlogs import KEPT, keep, read_kept
+from springtide.steps.bootlogs import KEPT, keep, push, read_kept
 from tests.unit.cli_world import served
 
 
@@ -116,3 +117,31 @@ def test_what_a_machine_said_can_neither_command_a_terminal_nor_turn_its_letters
         "\\x202egnp.exe\\x2066\\x9b",
         "ä 漢",
     ]
+
+
+def test_what_a_node_sent_is_shown_with_what_its_cloud_shows() -> None:
+    live = {"generation": 2, "live": True, "kept_at": None, "text": "Linux boots\n"}
+    kept = {"generation": 2, "live": False, "kept_at": 1.0, "text": "the node gave up: no slurmd\n"}
+    shown = both(live, kept)
+    assert shown == {**live, "text": "Linux boots\n\nthe node gave up: no slurmd\n"}
+    assert both({**live, "text": ""}, kept) == {**live, "text": kept["text"]}
+    assert both(live, {**kept, "text": "why\n\nLinux boots\n"}) == {
+        **live,
+        "text": "why\n\nLinux boots\n",
+    }
+    assert both(live, {**kept, "generation": 1}) == live
+    assert both(None, kept) == kept
+
+
+def test_what_a_node_sent_is_kept_until_more_is_known(tmp_path: Path) -> None:
+    node = Node("c1", "general", NodeState.JOINING, 3)
+    push(tmp_path / "boots", node, "no slurmd", "the end\n")
+    found = read_kept(tmp_path / "boots", "c1", None)
+    assert found is not None
+    assert (found.generation, found.text) == (3, "the node gave up: no slurmd\nthe end\n")
+    keep(tmp_path / "boots", {node: "its boot failed: no slurmd\n\nall of it"})
+    found = read_kept(tmp_path / "boots", "c1", 3)
+    assert found is not None
+    assert found.text.endswith("all of it")
+    (path,) = (tmp_path / "boots").glob("*.said")
+    assert path.stat().st_mode & 0o007 == 0

@@ -14,7 +14,7 @@ from springtide.cli.subject import Subject
 from springtide.model import Event, Node
 from springtide.spec import parse
 from springtide.store import SqliteStore, open_sqlite
-from tests.unit.cli_world import SPEC, served
+from tests.unit.cli_world import served
 
 
 @pytest.fixture
@@ -120,13 +120,13 @@ def test_of_an_existing_slurm_the_shortest_real_limit_counts() -> None:
 
 @pytest.mark.accepts("B11")
 def test_the_status_warns_too_from_what_was_measured() -> None:
-    slow = SPEC.replace("start: 20s", "start: 1s")
-    with served(slow) as world:
-        world.timing.join_s = 0.6
-        assert world.run("resume", "c1").code == 0
+    with served() as world:
+        boot = told("c1", (0.0, "node requested"), (400.0, "node registered"))
+        world.call(lambda: world.daemon.parts.record.store.append(boot))
         done = world.run("status")
-        assert "tide: nodes of general took up to 1 s to start, and timing.start is 1 s" in done.err
-        assert "set timing.start to 10s or more" in done.err
+        words = "tide: nodes of general took up to 400 s to start, and timing.start is 600 s"
+        assert words in done.err
+        assert "set timing.start to 800s or more" in done.err
         shown = json.loads(world.run("status", "--json").out)["boots"]
         assert [(one["group"], one["count"]) for one in shown] == [("general", 1)]
     with served() as world:

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,12 @@ import pytest
 
 from springtide.cli.client import Client, Refused, UnixConnection
 from springtide.decide import choices
+from springtide.model import MadeImage, Ticket
 from springtide.ports import NoCapacity, QuotaExceeded
-from tests.unit.cli_world import LIMIT_S, World, run, served, wait_until
+from springtide.users import User
+from tests.unit.cli_world import LIMIT_S, LONG_S, World, run, served, wait_until
 from tests.unit.google_file import google_file
+from tests.unit.test_users import KEY
 
 REBUILD = {
     "operation": "rebuild",
@@ -55,7 +59,7 @@ def answers(world: World) -> dict[str, Any]:
     daemon = Client(world.layout.state)
     nodes, status = printed(world, "nodes"), printed(world, "status")
     operations = printed(world, "operations")
-    world.submit(1, seconds=LIMIT_S)
+    world.submit(1, seconds=LONG_S)
     wait_until(lambda: printed(world, "plan", "stop")["jobs"] != [])
     checks = json.loads(run("check", "--json", str(_spec_file(world))).out)
     return {
@@ -67,6 +71,10 @@ def answers(world: World) -> dict[str, Any]:
         "NodeInBatch": nodes["nodes"][0]["batch"],
         "NodeInstance": nodes["nodes"][0]["instances"][0],
         "BootLog": printed(world, "log", "c1"),
+        "Timeline": printed(world, "timeline", "c1"),
+        "BootMoment": printed(world, "timeline", "c1")["phases"][0],
+        "Typical": printed(world, "timeline", "c[1-2]"),
+        "TypicalMoment": printed(world, "timeline", "c[1-2]")["phases"][0],
         "Operations": operations,
         "Operation": operations["operations"][0],
         "Event": json.loads(world.run("events", "--json").out.splitlines()[0]),
@@ -83,6 +91,9 @@ def answers(world: World) -> dict[str, Any]:
         **_drained(daemon),
         **_maintained(daemon),
         **_held(world, daemon),
+        **_machines(world, daemon),
+        **_people(world, daemon),
+        **_images(world, daemon),
         "Cancelled": _cancelled(world, daemon),
         "Error": _error(daemon),
         "Checks": checks,
@@ -97,8 +108,81 @@ def _sizes(place: Path) -> dict[str, Any]:
     return {"Sizes": sizes, "Size": sizes["flavors"][0]}
 
 
+WISH = {
+    "name": "alice",
+    "keys": [KEY],
+    "gone_keys": [],
+    "groups": ["proj"],
+    "uid": 4000,
+    "gid": 4000,
+    "gecos": "Alice",
+    "shell": "/bin/sh",
+    "dry_run": True,
+}
+
+
+def _people(world: World, daemon: Client) -> dict[str, Any]:
+    """Somebody in the record; a real home is for other tests."""
+    bob = User("bob-of-test", 4001, 4001, "", "/home/bob", "/bin/sh", keys=(KEY,))
+    world.call(lambda: world.daemon.parts.record.store.keep_user(bob))
+    answer = daemon.get("/users")
+    removal = {"name": bob.name, "force": False, "dry_run": True}
+    assert daemon.post("/users/remove", removal).keys() == daemon.post("/users", WISH).keys()
+    return {
+        "Users": answer,
+        "Kept": daemon.get("/users/kept"),
+        "User": answer["users"][0],
+        "UserKey": answer["users"][0]["keys"][0],
+        "UserWish": WISH,
+        "Removal": removal,
+        "UserOutcome": daemon.post("/users", WISH),
+    }
+
+
+def _images(world: World, daemon: Client) -> dict[str, Any]:
+    """One that was made; the file's family is not built here."""
+    made = MadeImage("soft", 1, "x86_64", "general", "fake", "new", log="said")
+    parts = world.daemon.parts
+    world.call(lambda: parts.gallery.keep(parts.record.store, made))
+    found, log = printed(world, "image", "list"), printed(world, "image", "log", "soft@1")
+    script = {"name": "a", "text": "#!/bin/sh"}
+    building = {"family": "hard", "scripts": [script], "dry_run": True}
+    snapshot = {"node": "c1", "family": "hard", "dry_run": True}
+    cleaning = {"family": "soft", "keep": 1, "dry_run": True}
+    own = log["images"][0].keys() - found["images"][0].keys()
+    return {
+        "Images": found,
+        "Family": found["families"][0],
+        "MadeImage": found["images"][0],
+        "MadeImages": daemon.post("/images/build", building),
+        "Build": building,
+        "BuildScript": script,
+        "Snapshot": snapshot,
+        "Snapshots": daemon.post("/images/snapshot", snapshot),
+        "Clean": cleaning,
+        "Cleaned": daemon.post("/images/clean", cleaning),
+        "BuildLogs": log,
+        "BuildLog": dict.fromkeys(own),
+    }
+
+
+def _machines(world: World, daemon: Client) -> dict[str, Any]:
+    """A node that has joined."""
+
+    async def join() -> None:
+        record = world.daemon.parts.record
+        ticket = Ticket("c1", record.nodes["c1"].generation, 0.0)
+        await record.store.issue([ticket])
+        machine = {"cpus": 1, "memory": 256}
+        assert await record.store.admit(replace(ticket, used_at=1.0, key="k", machine=machine))
+
+    world.call(join)
+    answer = daemon.get("/machines")
+    return {"Machines": answer, "Machine": answer["machines"][0]}
+
+
 def _applied(world: World, daemon: Client) -> dict[str, Any]:
-    body = {"spec": world.file.read_text(), "file": str(world.file), "confirm": "sim"}
+    body = {"spec": world.file.read_text(), "file": str(world.file), "confirm": "sim", "sizes": {}}
     return {"Apply": {**body, "dry_run": False}, "Applied": daemon.post("/apply", body)}
 
 
@@ -138,7 +222,7 @@ def _spec_file(world: World) -> Path:
 
 
 def _cancelled(world: World, daemon: Client) -> Any:
-    world.faults.boot_s = LIMIT_S
+    world.faults.boot_s = LONG_S
     world.run("resume", "c4", "--no-wait")
 
     def begun() -> list[int]:

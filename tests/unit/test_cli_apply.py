@@ -8,7 +8,7 @@ import pytest
 
 from springtide.cli.endings import Exit
 from springtide.spec import parse
-from tests.unit.cli_world import SPEC, World, run, served
+from tests.unit.cli_world import LONG_S, SPEC, World, run, served
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 
@@ -60,6 +60,19 @@ def test_a_dry_run_shows_and_changes_nothing(world: World) -> None:
     assert world.layout.stored_spec.read_text() != world.file.read_text()
 
 
+@pytest.mark.parametrize("how", ["--dry-run", "--yes"])
+def test_who_gives_a_group_a_family_without_an_image_is_told_what_to_build(
+    world: World, how: str
+) -> None:
+    edit(world, '"c[1-4]"', '"c[1-4]", image: hard')
+    done = world.run("apply", how)
+    assert done.code == 0, done.err
+    assert (
+        "warning  image hard: none was built yet for x86_64, so nodes of general could not start; "
+        "run `tide image build hard`\n"
+    ) in done.out + done.err
+
+
 def test_it_asks(world: World) -> None:
     least(world, 1)
     assert "nobody can be asked here: say --yes" in world.run("apply").err
@@ -98,12 +111,11 @@ def test_an_apply_that_was_cut_off_is_gone_on_with(world: World, words: list[str
 @pytest.mark.parametrize("words", [["apply"], ["resize", "general=2"]])
 def test_who_applies_what_is_being_applied_watches_it(world: World, words: list[str]) -> None:
     least(world, 2)
-    world.faults.boot_s = 1.5
+    world.faults.boot_s = LONG_S
     assert world.run("apply", "--yes", "--no-wait").code == 0
     assert f"{world.file}; being applied" in world.run("status").out
-    done = world.run(*words)
+    done = world.run_until(f"{world.file} is being applied already", world.boot, *words)
     assert done.code == 0, done.err
-    assert f"{world.file} is being applied already" in done.err
     assert done.out == f"cluster sim is as {world.file} says\n"
     assert [one["kind"] for one in world.operations()] == ["enlarge", "deploy"]
 
@@ -166,10 +178,26 @@ def test_an_admin_may_change_sizes_but_not_the_rest() -> None:
     with served(SPEC + "admin_group: nogroup\n") as world:
         least(world, 1)
         assert world.as_user("nobody", "apply", "--yes").returncode == 0
-        edit(world, "start: 20s", "start: 21s")
+        edit(world, "start: 10m", "start: 11m")
         done = world.as_user("nobody", "apply", "--yes")
         assert done.returncode == Exit.FAILED
         assert "nobody may only resize groups; root may change the rest" in done.stderr
+
+
+@needs_root
+@pytest.mark.accepts("N22")
+def test_an_admins_file_must_not_go_against_the_calendar_either() -> None:
+    """Sizes are all that they may change, so it is a resize; root may prepare what comes later."""
+    calendar = 'calendar: {entries: [{daily: "00:00-24:00", max: 2}]}\n'
+    with served(f"{SPEC}{calendar}admin_group: nogroup\n") as world:
+        least(world, 1)
+        done = world.as_user("nobody", "apply", "--yes")
+        assert done.returncode == 0, done.stderr
+        edit(world, "min: 1", "min: 3")
+        done = world.as_user("nobody", "apply", "--yes")
+        assert done.returncode == Exit.FAILED
+        assert "general=3 would not count: the calendar wants" in done.stderr
+        assert world.run("apply", "--yes").code == 0
 
 
 @pytest.mark.accepts("A23")

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from springtide.cli.subject import Check, Look, Subject, subject
 from springtide.configure.programs import Programs
 from springtide.layout import Layout
 from springtide.spec import parse
+from tests.ports import free_ports
 from tests.unit.cli_world import run
 
 root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -54,7 +56,8 @@ def test_a_missing_file_is_told(
     monkeypatch.setattr(place, "CLUSTERS", tmp_path)
     done = run(command)
     assert done.code == Exit.WRONG
-    assert done.err == f"tide: {tmp_path}/cluster.yaml: there is no such file\n"
+    said = "there is no such file; `tide init FILE` writes one to begin with"
+    assert done.err == f"tide: {tmp_path}/cluster.yaml: {said}\n"
 
 
 def test_each_finding_is_a_line_with_what_to_do(tmp_path: Path) -> None:
@@ -129,10 +132,9 @@ def test_nothing_is_wrong_with_programs_that_are_not_installed_yet(tmp_path: Pat
 
 
 def test_a_port_that_another_program_has_is_found(tmp_path: Path) -> None:
-    with socket.socket() as other:
-        other.bind(("0.0.0.0", 0))  # noqa: S104 - as slurmctld listens
-        other.listen()
-        more = f"batch: {{port: {other.getsockname()[1]}}}\n"
+    (port,) = free_ports(1)
+    more = f"batch: {{port: {port}}}\n"
+    with socket.create_server(("", port)):  # as slurmctld listens
         [line] = found(checks.look_at_port, a_subject(tmp_path, more))
     assert (line.ok, line.text) == (False, "taken by another program")
     [line] = found(checks.look_at_port, a_subject(tmp_path, more))
@@ -238,6 +240,25 @@ def test_a_daemon_with_another_file_is_told(tmp_path: Path) -> None:
     [line] = found(checks.look_at_daemon, Subject(spec, Client(tmp_path), {"spec": "other"}))
     assert line.ok is None
     assert "not yet this one" in line.text
+
+
+@pytest.mark.parametrize(
+    ("more", "changed"),
+    [("# a word more\n", False), ("timing: {idle: 7m}\n", True), ("timing: 7\n", True)],
+)
+def test_a_copy_is_told_to_be_one_if_the_file_has_changed_since(
+    tmp_path: Path, more: str, changed: bool
+) -> None:
+    text = f"cluster: blue\nstate: {tmp_path}\n"
+    file, client = write(tmp_path / "mine.yaml", text + more), Client(tmp_path)
+    copy = Subject(parse(text, "c"), client, {"file": file}, client.stored_spec)
+    lines = found(checks.look_at_original, copy)
+    assert [line.todo for line in lines] == ([f"run `tide check {file}`"] if changed else [])
+    assert all(f"{file} has changed since" in line.text for line in lines)
+    assert found(checks.look_at_original, replace(copy, file=Path(file))) == []
+    Path(file).unlink()
+    assert found(checks.look_at_original, copy) == []
+    assert checks.look_at_original in checks.ALL
 
 
 def test_a_batch_system_that_does_not_answer_is_told(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def answering(state: Path, reply: bytes) -> Iterator[None]:
         try:
             yield
         finally:
-            thread.join(10)
+            thread.join(60)
 
 
 def _answer(listener: socket.socket, reply: bytes) -> None:
@@ -47,6 +47,10 @@ def http(status: str, body: str) -> bytes:
 
 
 def test_no_daemon_is_said_with_how_to_start_it(state: Path) -> None:
+    done = run("status", "--state", str(state))
+    assert done.code == Exit.AWAY
+    assert f"there is no cluster in {state}; name another, or `tide deploy FILE`" in done.err
+    (state / "record.db").touch()
     done = run("status", "--state", str(state))
     assert done.code == Exit.AWAY
     assert f"no daemon answers on {state}/tide.sock; start it with `tide deploy FILE`" in done.err

@@ -5,33 +5,22 @@ import os
 import random
 import signal
 import socket
-import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from springtide.cli.endings import Exit
 from springtide.ports import NoCapacity
-from tests.unit.cli_world import LIMIT_S, SPEC, TIDE, World, served, wait_until
+from tests.unit.cli_world import LIMIT_S, LONG_S, SPEC, World, heard, run, served, wait_until
 
 
 @pytest.fixture
 def world() -> Iterator[World]:
     with served() as world:
         yield world
-
-
-def start(world: World, *arguments: str) -> "subprocess.Popen[str]":
-    """The command as a process of its own."""
-    return subprocess.Popen(
-        [*TIDE, *arguments, "--state", str(world.layout.state)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 def states(world: World) -> dict[str, str]:
@@ -69,7 +58,7 @@ def test_what_a_silent_batch_system_would_know_is_said_to_be_missing(world: Worl
 
 def test_the_status_counts_nodes_and_names_what_runs(world: World) -> None:
     assert world.run("resume", "c1").code == 0
-    world.faults.delete_s = LIMIT_S
+    world.faults.delete_s = LONG_S
     world.run("suspend", "c1", "--no-wait")
     wait_until(lambda: "delete instances (1 of 2)" in world.run("status").out)
     assert "nodes        4: 3 off, 1 deleting" in world.run("status").out
@@ -80,9 +69,9 @@ def test_the_status_counts_nodes_and_names_what_runs(world: World) -> None:
 
 @pytest.mark.accepts("E27")
 def test_nodes_are_resumed_and_suspended_by_hand(world: World) -> None:
-    done = world.run("resume", "c[1-3]")
+    world.faults.boot_s = LONG_S
+    done = world.run_until("resume c[1-3]: 3 joining", world.boot, "resume", "c[1-3]")
     assert (done.code, done.out) == (0, "c[1-3]: ready\n")
-    assert "resume c[1-3]: 3 off" in done.err
     done = world.run("suspend", "c[1-2]")
     assert (done.code, done.out) == (0, "c[1-2]: off\n")
     assert [states(world)[name] for name in ("c1", "c2", "c3", "c4")] == [
@@ -106,6 +95,7 @@ def test_a_node_that_fell_out_is_named_with_its_reason(world: World) -> None:
     done = world.run("resume", "c[1-2]")
     assert (done.code, done.out) == (Exit.PARTLY, "c1: ready\n")
     assert "tide: c2: the provider is full: no host has 64 cpus" in done.err
+    assert done.err.endswith("tide: `tide why c2` tells more\n")
     done = world.run("resume", "c2")
     assert (done.code, done.out) == (Exit.FAILED, "")
 
@@ -113,24 +103,26 @@ def test_a_node_that_fell_out_is_named_with_its_reason(world: World) -> None:
 def test_one_need_not_wait(world: World) -> None:
     done = world.run("resume", "c1", "--no-wait")
     assert done.code == 0
-    assert "Slurm was asked to resume c1" in done.out
+    assert "the batch system was asked to resume c1" in done.out
     wait_until(lambda: states(world)["c1"] == "ready")
     assert "c1: nothing to do" in world.run("resume", "c1", "--no-wait").out
 
 
 def test_one_can_wait_for_a_limited_time(world: World) -> None:
-    world.faults.boot_s = LIMIT_S
+    world.faults.boot_s = LONG_S
+    world.run("resume", "c1", "--no-wait")
+    wait_until(lambda: states(world)["c1"] == "joining")
     done = world.run("resume", "c1", "--timeout", "0.5s")
     assert done.code == Exit.FAILED
     assert "c1: not ready in time (1 joining); it goes on in the daemon" in done.err
 
 
 def test_nodes_with_jobs_are_waited_for_and_it_is_said(world: World) -> None:
-    world.submit(1, seconds=1.0)
+    world.submit(1, seconds=LONG_S)
     wait_until(lambda: states(world)["c1"] == "ready")
-    done = world.run("suspend", "c[1-2]")
+    said = "c1: the batch system lets them go when their jobs have ended; see `tide nodes c1`"
+    done = world.run_past_job(said, "suspend", "c[1-2]")
     assert (done.code, done.out) == (0, "c[1-2]: off\n")
-    assert "c1: Slurm lets them go when their jobs have ended; see `squeue -w c1`" in done.err
     assert len(world.batch.finished) == 1
 
 
@@ -145,17 +137,17 @@ def test_a_dry_run_shows_the_plan_and_changes_nothing(world: World) -> None:
 
 
 def test_ctrl_c_ends_the_watching_and_not_the_work(world: World) -> None:
-    world.faults.boot_s = 1.0
-    with start(world, "resume", "c1") as process:
+    world.faults.boot_s = LONG_S
+    with world.begun("resume", "c1") as process:
         wait_until(lambda: states(world)["c1"] == "joining")
         assert process.stderr is not None
-        while "operation" not in process.stderr.readline():
-            pass
+        heard(process.stderr, "operation")
         process.send_signal(signal.SIGINT)
         rest = process.stderr.read()
     assert process.returncode == Exit.INTERRUPTED
     assert "the operation goes on in the daemon; see `tide operations 2`" in rest
     assert "Traceback" not in rest
+    world.boot()
     wait_until(lambda: states(world)["c1"] == "ready")
 
 
@@ -164,7 +156,7 @@ def test_a_stranger_may_look_but_not_change(world: World) -> None:
     assert world.as_user("nobody", "nodes").returncode == 0
     refused = world.as_user("nobody", "resume", "c1")
     assert refused.returncode == Exit.FAILED
-    assert "nobody may not change this cluster; root, slurm may" in refused.stderr
+    assert "user nobody may not change this cluster; root, slurm may" in refused.stderr
     for words in (
         ["suspend", "c1"],
         ["kill", "c1", "--yes"],
@@ -192,7 +184,7 @@ def test_an_operation_is_shown_with_its_steps(world: World) -> None:
 
 
 def test_an_operation_can_be_cancelled(world: World) -> None:
-    world.faults.boot_s = LIMIT_S
+    world.faults.boot_s = LONG_S
     world.run("resume", "c1", "--no-wait")
     wait_until(lambda: states(world)["c1"] == "joining")
     done = world.run("operations", "2", "--cancel")
@@ -220,10 +212,9 @@ def test_events_tell_the_story_in_order(world: World) -> None:
 
 
 def test_events_can_be_followed(world: World) -> None:
-    with start(world, "events", "--follow", "--json") as process:
+    with world.begun("events", "--follow", "--json") as process:
         assert process.stdout is not None
-        while "operation ended" not in process.stdout.readline():
-            pass
+        heard(process.stdout, "operation ended")
         world.run("resume", "c[1-4]", "--no-wait")
         seen: list[Any] = []
         while not seen or seen[-1]["what"] != "operation ended":
@@ -234,7 +225,7 @@ def test_events_can_be_followed(world: World) -> None:
 
 
 def test_a_follower_is_told_when_the_daemon_stops(world: World) -> None:
-    with start(world, "events", "--follow") as process:
+    with world.begun("events", "--follow") as process:
         assert process.stdout is not None
         assert process.stdout.readline()
         world.server.should_exit = True
@@ -244,7 +235,7 @@ def test_a_follower_is_told_when_the_daemon_stops(world: World) -> None:
 
 
 def test_a_reader_that_leaves_ends_the_command_quietly(world: World) -> None:
-    with start(world, "events", "--follow", "-1") as process:
+    with world.begun("events", "--follow", "-1") as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.readline()
@@ -278,6 +269,9 @@ def test_a_reader_that_leaves_ends_the_command_quietly(world: World) -> None:
         (["operations", "99", "--cancel"], "there is no operation 99"),
         (["operations", "--cancel"], "--cancel needs the ID"),
         (["operations", "x"], "is a whole number from 1, not 'x'"),
+        (["operations", "9" * 23], "the ID of an operation cannot be so large: 999"),
+        (["rebuild", "--batch", "9" * 23], "--batch cannot be so large: 999"),
+        (["why", " "], "name a job or a node"),
         (["operations", "--limit", "0"], "--limit is a whole number from 1"),
         (["resume", "c1", "--timeout", "soon"], "'soon' is no time"),
         (["resume", "metal1"], "never created, deleted or suspended"),
@@ -306,6 +300,16 @@ def test_a_protected_cluster_must_be_named() -> None:
         assert done.code == Exit.WRONG
         assert "sim is protected; nobody can be asked here: say --yes-really sim" in done.err
         assert json.loads(world.run("status", "--json").out)["operations"] == []
+
+
+def test_where_nothing_is_nothing_can_be_destroyed(tmp_path: Path) -> None:
+    done = run("destroy", "--yes", "--state", str(tmp_path))
+    assert done.code == Exit.AWAY
+    assert done.err == f"tide: there is no cluster in {tmp_path}: nothing to destroy\n"
+    (tmp_path / "record.db").touch()
+    done = run("destroy", "--yes", "--state", str(tmp_path))
+    assert done.code == Exit.AWAY
+    assert "has no copy of the cluster's file: serve it with `tide daemon FILE`" in done.err
 
 
 def test_garbage_on_the_socket_harms_nobody(shared: World) -> None:

@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 
 from springtide.cli.client import Client
-from springtide.cli.course import follow, render_done
+from springtide.cli.course import follow, render_done, render_said
+from springtide.cli.destroy import Doomed, render_in_batch
 from springtide.cli.endings import Exit
 from springtide.cli.progress import Progress
 from springtide.cli.rising import render_left
 from springtide.model import PLANS, Kind
 from springtide.ports import InstanceState, NoCapacity
-from tests.unit.cli_world import LIMIT_S, SPEC, World, served, wait_until
+from tests.unit.cli_world import LONG_S, SPEC, World, served, wait_until
 
 STEPS = [step.value for step in PLANS[Kind.DEPLOY]]
 ALWAYS_UP = SPEC.replace('nodes: "c[1-4]"', 'nodes: "c[1-4]", min: 1')
@@ -41,6 +42,11 @@ def test_a_step_is_marked_if_nodes_fell_out_in_it() -> None:
     ]
 
 
+def test_what_happened_to_a_node_is_said_with_its_name() -> None:
+    assert render_said("c1", "ansible: failed") == "c1: ansible: failed"
+    assert render_said(None, "ansible: task Look") == "ansible: task Look"
+
+
 def test_steps_that_had_no_node_left_are_not_said_to_be_done() -> None:
     lost = {"c1": "full up", "c2": "full up"}
     assert list(render_done(deployed(0), deployed(len(STEPS), ended=True, **lost))) == [
@@ -52,6 +58,19 @@ def test_steps_that_had_no_node_left_are_not_said_to_be_done() -> None:
         "✓ write batch config, reload",
         "- wait registered: no node is left",
     ]
+
+
+def test_what_could_not_be_configured_is_told_at_that_step() -> None:
+    lost = {"c1": "Ansible could not configure it: no room"}
+    assert list(render_done(deployed(3), deployed(len(STEPS), ended=True, **lost))) == [
+        "✓ refresh inventory, write hosts",
+        "✗ configure software: c1: Ansible could not configure it: no room",
+        "✓ write batch config, reload",
+        "✓ wait registered",
+    ]
+    assert list(
+        render_done(deployed(4, ended=False, **lost), deployed(5, ended=False, **lost))
+    ) == ["✗ configure software: c1: Ansible could not configure it: no room"]
 
 
 def test_the_step_that_an_operation_failed_at_is_marked() -> None:
@@ -77,7 +96,10 @@ def test_a_failed_deploy_says_what_stays_and_what_to_do() -> None:
     up = {"control_address": "10.77.0.1", "batch": {"problem": None}}
     text = render_left(up, state)
     assert text.startswith("the daemon, the network of 10.77.0.1, slurmctld stay: ")
+    assert "run `tide deploy --cluster blue` again" in text
     assert "`tide destroy --cluster blue`" in text
+    theirs = render_left({**up, "file": "/root/blue.yaml"}, state)
+    assert "run `tide deploy /root/blue.yaml` again" in theirs, "not of whatever file is there"
 
 
 # --- suspend -----------------------------------------------------------------------------
@@ -96,13 +118,13 @@ def test_a_dead_node_with_a_job_is_told_with_the_way_out() -> None:
         busy(world)
         world.call(lambda: die(world, "c1"))
         done = world.run("suspend", "c1", "--timeout", "0.1s")
-    assert "c1: the instance is dead, but Slurm" in done.err
+    assert "c1: the instance is dead, but the batch system" in done.err
     assert "`tide kill c1`" in done.err
     assert "when their jobs have ended" not in done.err
 
 
 def busy(world: World) -> None:
-    world.submit(1, seconds=2 * LIMIT_S)
+    world.submit(1, seconds=LONG_S)
     wait_until(lambda: "ready" in (row := world.run("nodes", "c1").out) and "ALLOCATED" in row)
 
 
@@ -111,6 +133,21 @@ async def die(world: World, node: str) -> None:
     world.cloud.on_stopped.clear()
     [instance] = [one for one in world.cloud.alive() if one.node == node]
     world.cloud.die(instance.id, leaves=InstanceState.BROKEN)
+
+
+def test_what_a_destroy_leaves_in_a_batch_system_is_said_with_how_to_remove_it() -> None:
+    def said(kind: str, silent: bool = True) -> str:
+        return render_in_batch(Doomed("sim", False, {"nodes": "c[1-3]"}, True, kind, silent))
+
+    rest = (
+        " it still has what it had of c[1-3], and shows jobs on them as running; when it is back, "
+        'remove them there: `qmgr -c "delete node NAME"`'
+    )
+    assert said("torque") == f"Torque did not answer:{rest}"
+    assert said("torque", silent=False) == f"if Torque did not answer,{rest}"
+    assert "`qconf -de NAME`" in said("gridengine")
+    assert "slurm" not in said("gridengine").lower()
+    assert "`scontrol update nodename=NAME state=down" in said("slurm")
 
 
 # --- the question of destroy -------------------------------------------------------------

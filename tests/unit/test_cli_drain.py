@@ -8,7 +8,7 @@ import pytest
 
 from springtide.cli.drain import render_drain, render_undrain
 from springtide.cli.endings import Exit
-from tests.unit.cli_world import LIMIT_S, SPEC, World, run, served, wait_until
+from tests.unit.cli_world import LONG_S, SPEC, World, run, served, wait_until
 
 UP = SPEC.replace('nodes: "c[1-4]"', 'nodes: "c[1-4]", min: 2') + "admin_group: nogroup\n"
 
@@ -36,7 +36,7 @@ def test_drained_nodes_take_no_jobs_until_they_are_undrained(world: World) -> No
 
 
 def test_running_jobs_go_on_and_it_is_said(world: World) -> None:
-    world.submit(1, seconds=10 * LIMIT_S)
+    world.submit(1, seconds=LONG_S)
     wait_until(lambda: bool(world.rows()["c1"]["batch"]["busy"]))
     done = world.run("drain", "c[1-2]", "--reason", "bad fan")
     assert done.out.splitlines() == [
@@ -114,3 +114,17 @@ def test_what_an_operation_drained_becomes_that_of_who_drains_it() -> None:
         "c2: not drained",
     ]
     assert render_undrain(rows, None)[0].endswith("; would take jobs again")
+
+
+@pytest.mark.parametrize(
+    ("kind", "see"),
+    [
+        ("slurm", "squeue -w c1"),
+        ("torque", "qstat -t"),
+        ("gridengine", "qstat"),
+        ("fake", "squeue -w c1"),
+    ],
+)
+def test_the_commands_are_those_of_the_batch_system(kind: str, see: str) -> None:
+    (_, line) = render_drain([{"name": "c1", "batch": {"busy": True}}], "drained", kind)
+    assert line == f"c1: its jobs go on to their end; see `{see}`"

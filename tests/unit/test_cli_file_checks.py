@@ -57,30 +57,6 @@ def test_deploy_refuses_a_missing_prolog_before_anything_is_made(tmp_path: Path)
     assert not state.exists()
 
 
-def test_a_health_check_must_be_there_for_nodes_and_executable(tmp_path: Path) -> None:
-    program = tmp_path / "check"
-    mounts = f"provider: {{mounts: [{tmp_path}]}}\n"
-    seen = a_subject(tmp_path / "s", f"{mounts}health: {program}\n")
-    [line] = found(file_checks.look_at_health, seen)
-    assert (line.ok, line.todo) == (False, "make it, or correct `health`")
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o644)
-    [line] = found(file_checks.look_at_health, seen)
-    assert (line.ok, line.todo) == (False, f"run `chmod 755 {program}`")
-    program.chmod(0o755)
-    assert found(file_checks.look_at_health, seen) == []
-
-
-def test_a_health_check_is_looked_for_in_the_image_that_nodes_have(tmp_path: Path) -> None:
-    images = f"images: {{base: {{path: {tmp_path}/base}}}}\n"
-    groups = 'g: {nodes: "c[1-2]", image: base}'
-    seen = a_subject(tmp_path / "s", f"{images}health: /opt/check\n", groups)
-    [line] = found(file_checks.look_at_health, seen)
-    assert line.text.startswith(f"{tmp_path}/base/opt/check is no file, so nodes of image base")
-    [line] = found(file_checks.look_at_health, a_subject(tmp_path, "health: /run/check\n"))
-    assert line.text == "nodes do not see /run/check: they have a /run and /tmp of their own"
-
-
 def test_images_must_be_roots(tmp_path: Path) -> None:
     seen = a_subject(tmp_path, f"images: {{base: {{path: {tmp_path}/base}}}}\n")
     [line] = found(file_checks.look_at_images, seen)
@@ -88,6 +64,15 @@ def test_images_must_be_roots(tmp_path: Path) -> None:
     (tmp_path / "base").mkdir()
     [line] = found(file_checks.look_at_images, seen)
     assert f"{tmp_path}/base holds no /bin/sh" in line.text
+
+
+def test_scripts_of_builds_must_be_there(tmp_path: Path) -> None:
+    build = f"{{base: host, scripts: [{tmp_path}/install]}}"
+    seen = a_subject(tmp_path, f"images: {{soft: {{build: {build}}}}}\n")
+    [line] = found(file_checks.look_at_images, seen)
+    assert (line.name, line.text) == ("image soft", f"{tmp_path}/install is no file")
+    (tmp_path / "install").touch()
+    assert found(file_checks.look_at_images, seen) == []
 
 
 def test_mounts_must_be_directories(tmp_path: Path) -> None:

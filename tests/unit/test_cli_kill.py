@@ -3,13 +3,13 @@
 import pytest
 
 from springtide.cli.endings import Exit
-from tests.unit.cli_world import LIMIT_S, SPEC, World, served, wait_until
+from tests.unit.cli_world import LONG_S, SPEC, World, served, wait_until
 
 TWO = SPEC.replace("  bare:", '  big: {nodes: "d[1-2]"}\n  bare:')
 
 
 def busy(world: World) -> None:
-    world.submit(1, seconds=10 * LIMIT_S)
+    world.submit(1, seconds=LONG_S)
     wait_until(lambda: world.rows()["c1"]["batch"]["state"] == "ALLOCATED")
     wait_until(lambda: world.states("c1") == ["ready"])
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from springtide.cli import output
-from springtide.cli.events import render_events
+from springtide.cli.events import recent, render_events
 from springtide.cli.nodes import render_rows
-from springtide.cli.operations import render_fallen, render_operation
+from springtide.cli.operations import render_fallen, render_operation, row
 from springtide.cli.parameters import parse_duration
 from springtide.cli.plan import render_steps
 from springtide.cli.status import render_status
@@ -90,9 +90,10 @@ def test_a_row_of_several_shows_the_first_and_the_last_address() -> None:
     assert render_rows(found, each=False, now=NOW)[0][5] == "10.0.0.2…10.0.0.10"
 
 
-def test_two_addresses_are_shown_both() -> None:
-    found = [node(f"c{n}", address=f"10.0.0.{n}") for n in (9, 2)]
-    assert render_rows(found, each=False, now=NOW)[0][5] == "10.0.0.2,10.0.0.9"
+def test_two_addresses_are_shown_both_in_the_order_of_their_nodes() -> None:
+    found = [node("c2", address="10.0.0.2"), node("c1", address="10.0.0.9")]
+    row = render_rows(found, each=False, now=NOW)[0]
+    assert (row[0], row[5]) == ("c[1-2]", "10.0.0.9,10.0.0.2")
 
 
 def test_both_reasons_are_shown_once() -> None:
@@ -102,6 +103,22 @@ def test_both_reasons_are_shown_once() -> None:
     given_back = {**drained, "reason": "the provider is full"}
     row = render_rows([node("c1", reason="the provider is full", batch=given_back)], True, NOW)[0]
     assert row[7] == "the provider is full"
+    ours = {**drained, "reason": "springtide: the provider is full"}
+    row = render_rows([node("c1", reason="the provider is full", batch=ours)], True, NOW)[0]
+    assert row[7] == "the provider is full"
+
+
+def test_a_reason_in_a_row_is_no_longer_than_helps() -> None:
+    row = render_rows([node("c1", reason="`qconf -aattr` failed: " + "x" * 500)], True, NOW)[0]
+    assert row[7].startswith("`qconf -aattr` failed: xxx")
+    assert (len(row[7]), row[7][-1]) == (160, "…")
+
+
+def test_nothing_is_shown_of_a_node_that_is_off_in_a_batch_system_that_is_read() -> None:
+    read = {"state": "IDLE", "flags": [], "reason": "", "power": "powered down"}
+    assert render_rows([node("c1", batch=read)], True, NOW)[0][3] == ""
+    up = {**read, "power": "up"}
+    assert render_rows([node("c1", batch=up)], True, NOW)[0][3] == "IDLE"
 
 
 # --- events ------------------------------------------------------------------------------
@@ -121,6 +138,13 @@ def test_equal_events_of_an_operation_share_a_line() -> None:
     ]
     assert texts(*found) == ["c[001-004] instance created …"]
     assert len(texts(*found, each=True)) == 4
+
+
+def test_only_events_of_the_last_time_are_shown_if_one_asks_for_that() -> None:
+    found = [event(NOW - 700, "old", "c1"), event(NOW - 60, "new", "c1")]
+    assert [one["what"] for one in recent(found, NOW - 600)] == ["new"]
+    wrong = run("events", "--since", "yesterday", "--state", "/nowhere")
+    assert (wrong.code, "'yesterday' is no time; write 90s" in wrong.err) == (2, True)
 
 
 def test_different_reasons_are_never_folded_away() -> None:
@@ -159,6 +183,14 @@ def test_an_operation_shows_what_is_done_now_and_next() -> None:
     assert lines[-3:] == ["done     a", "not done b", "not done c"]
 
 
+def test_an_operation_and_its_nodes_that_failed_for_one_reason_say_it_once() -> None:
+    why = "the server is away"
+    failed = operation(reason=why, fallen={"c1": why, "c2": why}, waits_for="")
+    assert row(failed, NOW)[-1] == why
+    assert row({**failed, "fallen": {"c1": why, "c2": "late"}}, NOW)[-1] == f"{why}; c2: late"
+    assert len(row({**failed, "reason": why * 50}, NOW)[-1]) < 250
+
+
 def test_nodes_that_fell_for_the_same_reason_are_named_together() -> None:
     fallen = {"c1": "full", "c2": "full", "c3": "late"}
     assert render_fallen(fallen) == ["c[1-2]: full", "c3: late"]
@@ -182,6 +214,7 @@ def test_a_silent_batch_system_is_said_in_the_status() -> None:
     answer |= {"batch": {"kind": "slurm", "version": None, "problem": "port taken"}}
     answer |= {"file": None, "applied": False, "stopped": False, "control": "here"}
     answer |= {"maintenance": None, "held": {}, "holds": 0, "boots": [], "troubles": {}}
+    answer["calendar"] = []
     answer |= {"record": {"problem": None}}
     text = render_status({**answer, "nodes": {"off": 0}, "operations": [operation()]}, NOW)
     assert "slurm does not answer: port taken" in text

@@ -1,5 +1,6 @@
 """Which cluster a command is about."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from springtide.cli import place
 from springtide.cli.endings import Complaint, Exit
 from springtide.cli.place import BEFORE_COMMAND, Choice, chosen, spec_file, the_only_one
 from springtide.cli.whereabouts import CLUSTERS, deploying, option
-from tests.unit.cli_world import run
+from tests.unit.cli_world import run, served
 
 
 @pytest.fixture(autouse=True)
@@ -24,10 +25,19 @@ def make(clusters: Path, **files: str) -> None:
         (clusters / name / file).touch()
 
 
-def test_a_name_and_a_directory_can_be_given() -> None:
+def test_a_name_or_a_directory_can_be_given() -> None:
     assert chosen(Choice(cluster="blue")) == CLUSTERS / "blue"
-    assert chosen(Choice(cluster="blue", state="/elsewhere")) == Path("/elsewhere")
+    assert chosen(Choice(state="/elsewhere")) == Path("/elsewhere")
     assert chosen(Choice()) is None
+
+
+def test_a_name_and_a_directory_are_refused_for_one_of_them_may_be_another_clusters() -> None:
+    both = Choice(cluster="blue", state="/elsewhere")
+    with pytest.raises(Complaint, match="say --cluster or --state, not both"):
+        chosen(both)
+    BEFORE_COMMAND.set(both)
+    with pytest.raises(Complaint, match="not both"):
+        chosen(Choice())
 
 
 def test_the_nearest_word_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +52,7 @@ def test_the_nearest_word_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_name_cannot_lead_elsewhere(name: str) -> None:
     done = run("status", "--cluster", name)
     assert done.code == Exit.WRONG
-    assert "is no name of a cluster" in done.err
+    assert "is no name of a cluster: those are of a-z, 0-9 and '-', a letter first" in done.err
 
 
 def test_the_only_cluster_need_not_be_named(tmp_path: Path) -> None:
@@ -119,3 +129,46 @@ def test_advice_names_the_cluster_as_short_as_it_can(tmp_path: Path) -> None:
     stored = CLUSTERS / "blue" / "cluster.yaml"
     assert deploying(CLUSTERS / "blue", stored) == "tide deploy --cluster blue"
     assert deploying(CLUSTERS / "blue", tmp_path / "c.yaml") == f"tide deploy {tmp_path}/c.yaml"
+
+
+@pytest.mark.parametrize("command", ["check", "deploy", "attach"])
+@pytest.mark.parametrize("before", [True, False])
+def test_an_option_that_contradicts_the_named_file_is_refused(
+    command: str, before: bool, tmp_path: Path
+) -> None:
+    """Else somebody who means to try a file elsewhere would change the cluster that it is of."""
+    file = tmp_path / "c.yaml"
+    file.write_text(f"cluster: blue\nstate: {tmp_path}/s\ngroups: {{g: {{nodes: n1}}}}\n")
+    words = ["--state", "/elsewhere"]
+    done = run(*words, command, str(file)) if before else run(command, str(file), *words)
+    assert (done.code, done.out, done.err) == (
+        Exit.WRONG,
+        "",
+        f"tide: --state /elsewhere is not where {file} has its cluster: that is {tmp_path}/s; "
+        "leave out --state, or write `state: /elsewhere` in the file\n",
+    )
+    named = run(command, str(file), "--cluster", "green")
+    assert (named.code, named.out) == (Exit.WRONG, "")
+    assert f"{file} describes cluster blue, not green; leave out --cluster" in named.err
+    assert not (tmp_path / "s").exists()
+
+
+def test_an_option_that_says_what_the_file_says_does_no_harm(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(f"cluster: blue\nstate: {tmp_path}/s\ngroups: {{g: {{nodes: n1}}}}\n")
+    for words in (["--state", f"{tmp_path}/s"], ["--cluster", "blue"]):
+        done = run("deploy", str(file), "--dry-run", *words)
+        assert (done.code, "plan" in done.out) == (Exit.DONE, True), done.err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_who_may_not_read_the_copy_of_the_file_is_told_what_to_do() -> None:
+    with served() as world:
+        world.layout.stored_spec.chmod(0o600)
+        for words in (["check"], ["schedule", "show"], ["deploy"], ["flavors"]):
+            done = world.as_user("nobody", *words)
+            assert done.returncode == Exit.WRONG, done.stderr
+            assert done.stderr.endswith(
+                f"only root may read {world.layout.stored_spec}; run it as root, or name a FILE "
+                "of yours\n"
+            )

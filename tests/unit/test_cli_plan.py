@@ -1,15 +1,17 @@
 """`tide plan`: what every operation would do, with nothing done."""
 
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from springtide.cli import output
 from springtide.cli.endings import Exit
-from springtide.cli.foresight import render_changes, render_mind, render_plan
+from springtide.cli.foresight import explaining, render_changes, render_mind, render_plan
 from springtide.model import PLANS, Kind, Step
-from tests.unit.cli_world import LIMIT_S, SPEC, World, run, served, wait_until
+from tests.unit.cli_world import LONG_S, SPEC, World, run, served, wait_until
 
 PRICED = SPEC.replace(
     "images:", "flavors: {default: {cpus: 1, memory: 256M, price: 0.5}}\nimages:"
@@ -49,11 +51,11 @@ def test_ten_jobs_are_named_and_the_others_counted() -> None:
 
 
 def test_jobs_are_told_by_what_becomes_of_them() -> None:
-    waits = job(3, "stays in the queue", nodes="", state="PENDING", user="")
+    waits = job(3, "kept in the queue", nodes="", state="PENDING", user="")
     lines = render_plan(planned(jobs=[job(1), waits])).splitlines()
     assert lines[-2:] == [
         "jobs    1 waited for: 1 of ann on c1",
-        "jobs    1 stays in the queue: 3 pending",
+        "jobs    1 kept in the queue: 3 pending",
     ]
 
 
@@ -72,12 +74,12 @@ def test_a_price_that_is_not_known_is_not_invented() -> None:
 
 
 def test_what_others_wrote_cannot_disturb_a_terminal() -> None:
-    text = render_changes({"changes": ["a: \x1b[31m → b"], "plans": []})
+    text = render_changes({"changes": ["a: \x1b[31m → b"], "plans": [], "warnings": []})
     assert text == "change  a: \\x1b[31m → b"
 
 
 def test_only_work_that_suffers_is_worth_a_second_thought() -> None:
-    assert render_mind(planned(jobs=[job(1), job(2, "stays in the queue")])) == ""
+    assert render_mind(planned(jobs=[job(1), job(2, "kept in the queue")])) == ""
     assert "c[1-2] and would be lost" in render_mind(planned(jobs=[job(1, "lost"), job(2, "lost")]))
     again = render_mind(planned(jobs=[job(1, "put back into the queue")]))
     assert again == "jobs run on c1 and would start again from the queue; "
@@ -92,7 +94,7 @@ def test_only_work_that_suffers_is_worth_a_second_thought() -> None:
 def world() -> Iterator[World]:
     """Two of four nodes are always up, and a job runs on the first."""
     with served(PRICED) as world:
-        world.submit(1, seconds=10 * LIMIT_S)
+        world.submit(1, seconds=LONG_S)
         wait_until(lambda: "RUNNING" in world.run("plan", "destroy", "--json").out)
         yield world
 
@@ -180,3 +182,28 @@ def test_wrong_usage_is_told(world: World, words: list[str], said: str) -> None:
 
 def test_without_a_daemon_there_is_only_the_table() -> None:
     assert run("--state", "/nowhere", "plan", "stop").code == Exit.AWAY
+
+
+def test_a_question_that_takes_long_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    said, answered = list[str](), threading.Event()
+
+    def hear(text: str) -> None:
+        said.append(text)
+        answered.set()
+
+    monkeypatch.setattr(output, "note", hear)
+    with explaining(0.0, "… it takes its time"):
+        assert answered.wait(60)
+    assert said == ["… it takes its time"]
+    with explaining(3600.0, "… it takes its time"):
+        pass
+    assert len(said) == 1
+
+
+def test_an_update_without_nodes_does_not_speak_of_drains() -> None:
+    steps = list(PLANS[Kind.UPDATE])
+    some = render_plan(planned(operation="update", steps=steps))
+    none = render_plan(planned(operation="update", steps=steps, nodes="", count=0))
+    assert "drain" in some
+    assert "drain" not in none
+    assert "write batch config, reload" in none

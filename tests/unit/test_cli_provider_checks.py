@@ -136,7 +136,7 @@ def test_a_provider_that_does_not_answer_is_not_waited_for() -> None:
     began = time.monotonic()
     with pytest.raises(Unanswered, match=r"did not answer within 5 s.*longer `timeout`"):
         asking.ask("{}", 0.5, 5, ("-c", "import time; time.sleep(60)"))
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 50
 
 
 def test_a_process_that_ends_without_an_answer_is_told_with_its_last_words() -> None:

@@ -1,8 +1,10 @@
 """`tide rebuild` and `tide update`: what nodes run becomes what the file wants, and is seen so."""
 
+import asyncio
 import json
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -11,8 +13,20 @@ from springtide.cli.course import render_done
 from springtide.cli.endings import Exit
 from springtide.cli.images import render_images
 from springtide.cli.rebuild_jobs import decide_rebuilt
-from springtide.model import PLANS, Kind
-from tests.unit.cli_world import LIMIT_S, SPEC, World, run, served, wait_until
+from springtide.configure.fake import FakeConfigurator
+from springtide.engine.course import Course
+from springtide.model import PLANS, Kind, Operation
+from tests.unit.cli_world import (
+    LIMIT_S,
+    LONG_S,
+    SPEC,
+    Result,
+    World,
+    heard,
+    run,
+    served,
+    wait_until,
+)
 
 UP = SPEC.replace('nodes: "c[1-4]"', 'nodes: "c[1-4]", min: 3, image: host')
 NOW = 1_000_000.0
@@ -36,6 +50,28 @@ def images(world: World) -> dict[str, str]:
     """What runs where, if anything does."""
     rows = world.rows()
     return {n: i["image"] for n in ("c1", "c2", "c3") for i in rows[n]["instances"]}
+
+
+def watched(world: World, rounds: Sequence[str], *arguments: str) -> Result:
+    """A command that is told of each round before the next may begin."""
+    may_go, between = threading.Semaphore(0), Course._between_rounds
+
+    async def hold(course: Course, before: Operation) -> None:
+        await between(course, before)
+        await asyncio.to_thread(may_go.acquire, timeout=LIMIT_S)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Course, "_between_rounds", hold)
+        with world.begun(*arguments) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            err = ""
+            for said in rounds:
+                err += heard(process.stderr, said)
+                may_go.release()
+            err += process.stderr.read()
+            out = process.stdout.read()
+    return Result(process.returncode, out, err)
 
 
 # --- rebuild -------------------------------------------------------------------------------
@@ -68,13 +104,14 @@ def test_the_second_rebuild_rebuilds_nothing(world: World) -> None:
     before = world.operations()
     second = world.run("rebuild", "--yes")
     assert (second.code, second.err) == (0, "")
-    assert second.out == "all nodes run what the file wants: nothing was changed\n"
+    assert second.out == "all nodes in service run what the file wants: nothing was changed\n"
     assert world.operations() == before
 
 
 def test_nodes_are_rebuilt_in_batches_and_it_is_told_how_far_it_is(world: World) -> None:
     bump(world)
-    done = world.run("rebuild", "--batch", "1", "--pause", "0.1s", "--yes")
+    seen = ["(1 of 3)", "(2 of 3)"]
+    done = watched(world, seen, "rebuild", "--batch", "1", "--pause", "0.1s", "--yes")
     assert done.code == 0, done.err
     told = [line for line in done.err.splitlines() if line.startswith("✓")]
     assert [line.partition(" (")[2] for line in told] == ["1 of 3)", "2 of 3)", "3 of 3)"]
@@ -93,7 +130,7 @@ def test_a_node_can_be_given_an_image_of_its_own(world: World) -> None:
     assert world.run("rebuild", "c3", "--image", "new", "--yes").code == 0
     assert images(world) == {"c1": "host", "c2": "host", "c3": "new"}
     again = world.run("rebuild", "c3", "--image", "new", "--yes")
-    assert again.out == "all nodes run image new: nothing was changed\n"
+    assert again.out == "all nodes in service run image new: nothing was changed\n"
 
 
 def test_it_asks_and_a_dry_run_only_shows(world: World) -> None:
@@ -108,19 +145,39 @@ def test_it_asks_and_a_dry_run_only_shows(world: World) -> None:
     assert world.operations() == before
 
 
+def test_a_node_that_differs_in_its_configuration_alone_is_told_of(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rebuild would leave it as it is, and silence would say that all is well."""
+    monkeypatch.setattr(FakeConfigurator, "user_data", lambda *_: "of now")
+    advice = "no rebuild is needed for that, `tide update` configures them again"
+    for words in (["--dry-run"], ["--yes"]):
+        done = world.run("rebuild", *words)
+        assert (done.code, done.out) == (
+            0,
+            "no node has to be rebuilt: nothing was changed\n"
+            f"c[1-3]: another configuration than the file's; {advice}\n",
+        )
+    assert "c2: another configuration" in world.run("rebuild", "c2", "--dry-run").out
+    some = world.run("rebuild", "c3", "--image", "new", "--dry-run").out
+    assert "c3: image host instead of new" in some
+    assert "another configuration" not in some, "it gets that, too"
+    assert world.run("update", "--yes").code == 0
+    assert "all nodes in service run what the file wants" in world.run("rebuild").out
+
+
 def test_jobs_are_named_before_and_waited_for(world: World) -> None:
     bump(world)
-    world.submit(1, seconds=1.5)
+    world.submit(1, seconds=LONG_S)
     wait_until(lambda: world.rows()["c1"]["batch"]["busy"])
-    done = world.run("rebuild", "c1", "--yes")
+    done = world.run_past_job("1 waited for: 1 on c1", "rebuild", "c1", "--yes")
     assert (done.code, images(world)["c1"]) == (0, "new")
-    assert "1 waited for: 1 on c1" in done.err
     assert len(world.batch.finished) == 1
 
 
 def test_jobs_that_do_not_end_keep_their_nodes(world: World) -> None:
     bump(world)
-    world.submit(1, seconds=10 * LIMIT_S)
+    world.submit(1, seconds=LONG_S)
     wait_until(lambda: world.rows()["c1"]["batch"]["busy"])
     done = world.run("rebuild", "--deadline", "0.5s", "--yes")
     assert done.code == Exit.PARTLY
@@ -174,6 +231,8 @@ def shared() -> Iterator[World]:
 
 def test_nobody_in_service_is_nothing_to_do(shared: World) -> None:
     done = shared.run("rebuild", "c4", "--force", "--yes")
+    assert (done.code, done.out) == (0, "none of these nodes is in service: nothing was changed\n")
+    done = shared.run("rebuild", "c4", "--image", "new", "--dry-run")
     assert (done.code, done.out) == (0, "none of these nodes is in service: nothing was changed\n")
     done = shared.run("update", "c4", "--yes")
     assert (done.code, done.out) == (0, "no such node is in service: nothing was changed\n")
@@ -260,9 +319,8 @@ def test_a_node_that_was_right_before_must_boot_again() -> None:
 
 def test_running_nodes_are_configured_again_and_keep_their_instance(world: World) -> None:
     before = {name: row["instance"] for name, row in world.rows().items()}
-    done = world.run("update", "--batch", "2", "--yes")
+    done = watched(world, ["✓ c[1-2] (2 of 3)"], "update", "--batch", "2", "--yes")
     assert done.code == 0, done.err
-    assert "✓ c[1-2] (2 of 3)" in done.err
     assert {name: row["instance"] for name, row in world.rows().items()} == before
     assert world.operations()[0]["kind"] == "update"
 

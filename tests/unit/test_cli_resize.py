@@ -11,7 +11,7 @@ from springtide.cli.client import Client, Refused
 from springtide.cli.cluster_file import rewritten
 from springtide.cli.endings import Exit
 from springtide.cli.resize import rewrite
-from tests.unit.cli_world import LIMIT_S, SPEC, World, run, served, wait_until
+from tests.unit.cli_world import LONG_S, SPEC, World, run, served, wait_until
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 
@@ -79,7 +79,7 @@ def test_a_file_that_somebody_changes_before_the_yes_is_left_alone(world: World)
 
 
 def test_a_file_that_differs_from_what_is_served_must_be_applied_first(world: World) -> None:
-    changed = world.file.read_text().replace("start: 20s", "start: 30s")
+    changed = world.file.read_text().replace("start: 10m", "start: 20m")
     world.file.write_text(changed)
     done = world.run("resize", "general=1", "--yes")
     assert done.code == Exit.WRONG
@@ -90,8 +90,11 @@ def test_a_file_that_differs_from_what_is_served_must_be_applied_first(world: Wo
 @pytest.mark.parametrize(
     ("sizes", "said"),
     [
+        (["generl=1"], "there is no group 'generl': did you mean general?; the groups are"),
+        (["gen=1"], "there is no group 'gen': did you mean general?; the groups are"),
         (["nope=1"], "there is no group 'nope'; the groups are general=0, bare=0"),
-        (["general"], "'general' is no size: write GROUP=N, N from 0; the groups are general=0"),
+        (["general"], "'general' is no size: write GROUP=N, N from 0 to 65536; the groups"),
+        (["general=99999999999"], "write GROUP=N, N from 0 to 65536; the groups are general=0"),
         (["general=two"], "'general=two' is no size"),
         (["general=-1"], "'general=-1' is no size"),
         (["general=1.5"], "'general=1.5' is no size"),
@@ -166,9 +169,9 @@ UP = SPEC.replace('nodes: "c[1-4]"', 'nodes: "c[1-4]", min: 3')
 TWO = UP.replace("  bare:", '  big: {nodes: "d[1-2]"}\n  bare:')
 
 
-def busy(world: World, seconds: float) -> None:
+def busy(world: World) -> None:
     """A job on the first node."""
-    world.submit(1, seconds)
+    world.submit(1, seconds=LONG_S)
     wait_until(lambda: bool(world.rows()["c1"]["batch"]["busy"]))
 
 
@@ -184,16 +187,15 @@ def test_the_highest_numbered_leave() -> None:
 
 def test_jobs_end_before_their_nodes_leave() -> None:
     with served(UP) as world:
-        busy(world, seconds=1.0)
-        done = world.run("resize", "general=0", "--yes")
+        busy(world)
+        done = world.run_past_job("1 waited for: 1 on c1", "resize", "general=0", "--yes")
         assert done.code == 0, done.err
-        assert "1 waited for: 1 on c1" in done.err
         assert (len(world.batch.finished), world.states("c1")) == (1, ["off"])
 
 
 def test_jobs_that_do_not_end_in_time_keep_the_nodes_and_it_is_said() -> None:
-    with served(UP.replace("start: 20s", "drain: 1s, start: 20s")) as world:
-        busy(world, seconds=10 * LIMIT_S)
+    with served(UP.replace("start: 10m", "drain: 1s, start: 10m")) as world:
+        busy(world)
         done = world.run("resize", "general=0", "--yes")
         assert done.code == Exit.FAILED
         assert "✗ drain, wait drained: c1: its jobs did not end within 1 s" in done.err

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from springtide.cli.endings import Exit
-from tests.unit.cli_world import LIMIT_S, SPEC, World, run, served, wait_until
+from tests.unit.cli_world import LONG_S, SPEC, World, run, served, wait_until
 
 UP = SPEC.replace('nodes: "c[1-4]"', 'nodes: "c[1-4]", min: 2')
 
@@ -18,8 +18,8 @@ def world() -> Iterator[World]:
         yield world
 
 
-def busy(world: World, seconds: float) -> None:
-    world.submit(1, seconds)
+def busy(world: World) -> None:
+    world.submit(1, seconds=LONG_S)
     wait_until(lambda: bool(world.rows()["c1"]["batch"]["busy"]))
 
 
@@ -55,15 +55,14 @@ def test_a_second_stop_and_a_second_start_change_nothing(world: World) -> None:
 
 
 def test_jobs_end_first(world: World) -> None:
-    busy(world, seconds=1.0)
-    done = world.run("stop", "--yes")
+    busy(world)
+    done = world.run_past_job("1 waited for: 1 on c1", "stop", "--yes")
     assert done.code == 0, done.err
-    assert "1 waited for: 1 on c1" in done.err
     assert len(world.batch.finished) == 1
 
 
 def test_who_cannot_wait_has_jobs_go_back_to_the_queue(world: World) -> None:
-    busy(world, seconds=10 * LIMIT_S)
+    busy(world)
     code, said = world.answered(b"no\n", "stop", "--now")
     assert code == Exit.FAILED
     assert "jobs run on c1 and would start again from the queue; type yes to stop" in said
@@ -73,7 +72,7 @@ def test_who_cannot_wait_has_jobs_go_back_to_the_queue(world: World) -> None:
 
 
 def test_jobs_that_do_not_end_in_time_keep_the_cluster_up(world: World) -> None:
-    busy(world, seconds=10 * LIMIT_S)
+    busy(world)
     done = world.run("stop", "--deadline", "0.5s", "--yes")
     assert done.code == Exit.FAILED
     assert "c1: its jobs did not end within" in done.err

@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -57,14 +58,15 @@ def test_an_instance_finds_out_which_node_it_is() -> None:
         "g",
         "base",
         "small",
-        user_data='echo "$TIDE_CLUSTER $TIDE_NODE $TIDE_GENERATION"\n',
+        user_data='echo "$TIDE_CLUSTER $TIDE_NODE $TIDE_GENERATION $TIDE_TOKEN"\n',
     )
     members = [("n1", 3), ("n2", 4), ("n-with:colon", 5)]
+    launches = [replace(launch, node=n, generation=g, token=f"9.{n[:2]}") for n, g in members]
     for index, (node, generation) in enumerate(members):
-        text = script.indexed(launch, members, f"echo {index}")
+        text = script.indexed(launches, f"echo {index}")
         done = subprocess.run(["sh", "-c", text], capture_output=True, text=True, check=True)
-        assert done.stdout == f"blue {node} {generation}\n"
-    lost = subprocess.run(["sh", "-c", script.indexed(launch, members, "false")], check=False)
+        assert done.stdout == f"blue {node} {generation} 9.{node[:2]}\n"
+    lost = subprocess.run(["sh", "-c", script.indexed(launches, "false")], check=False)
     assert lost.returncode == 1
 
 
@@ -96,7 +98,7 @@ class Slow:
 
     def list(self, cluster: str) -> Sequence[Instance]:
         if self.hangs:
-            self.go.wait(20)
+            self.go.wait(100)
         if self.listing:
             raise self.listing
         return [made(node) for node in self.launched]
@@ -106,7 +108,7 @@ class Slow:
         return {one.node: made(one.node) for one in launches}
 
     def reboot(self, instance: Instance, launch: Launch) -> Instance:
-        self.go.wait(20)
+        self.go.wait(100)
         return instance
 
     def close(self) -> None:
@@ -139,7 +141,7 @@ async def test_a_launch_does_not_wait_behind_reboots() -> None:
     old = [launch(f"n{i}") for i in range(40)]
     await cloud.create(old)
     rebooting = asyncio.create_task(cloud.reboot(old))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert "new" in await cloud.create([launch("new")])
     assert not rebooting.done()
     driver.go.set()

@@ -1,4 +1,4 @@
-"""Keys and programs of the control host: what cannot be written is named."""
+"""Keys and programs of the control host: written whole, and what cannot be written is named."""
 
 import os
 import resource
@@ -8,9 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from springtide.batch import slurm_place
 from springtide.configure import slurm_node
 from springtide.configure.programs import Programs
 from springtide.configure.slurm_node import ensure_munge_key
+from springtide.layout import Layout
+from springtide.served.names import Names
+from springtide.spec import parse
+from springtide.steps import tickets
 
 
 def programs(state: Path, user: str = "root") -> Programs:
@@ -43,6 +48,20 @@ def test_a_key_that_cannot_be_written_is_named(
     assert failed.value.filename == str(tmp_path / "key" / ".munge.key.new")
 
 
+def test_a_file_of_the_batch_system_or_of_names_that_cannot_be_written_is_named(
+    tmp_path: Path,
+) -> None:
+    with full_disk(), pytest.raises(OSError, match="File too large") as failed:
+        slurm_place.write(tmp_path / "slurm.conf", "SlurmctldPort=6817\n")
+    assert failed.value.filename == str(tmp_path / ".slurm.conf.new")
+    spec = parse(f"cluster: blue\nstate: {tmp_path}\ngroups: {{g: {{nodes: n1}}}}\n", "blue.yaml")
+    names = Names(spec, "head")
+    names.make_places()
+    with full_disk(), pytest.raises(OSError, match="File too large") as failed:
+        names.write({"n1": "10.0.0.2"})
+    assert failed.value.filename == str(Layout(tmp_path).naming / "drafts" / "n1")
+
+
 def test_a_directory_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "bin").touch()
     with pytest.raises(FileExistsError) as failed:
@@ -54,3 +73,20 @@ def test_a_user_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no user nobody-such") as failed:
         programs(tmp_path, user="nobody-such").install()
     assert failed.value.filename == os.fspath(tmp_path / "spool")
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How much of each file is on disk for good when it gets its name."""
+    sizes: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: sizes.append(os.fstat(descriptor).st_size))
+    return sizes
+
+
+def test_secrets_are_on_disk_before_they_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, synced: list[int]
+) -> None:
+    monkeypatch.setattr(slurm_node, "MUNGE_USER", "root")
+    ensure_munge_key(tmp_path / "munge.key")
+    tickets.make_secret(tmp_path / "secret")
+    assert synced == [1024, tickets.SECRET_BYTES]

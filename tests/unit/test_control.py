@@ -14,6 +14,7 @@ from springtide.control import cable, container, inside, places
 from springtide.layout import Layout
 from springtide.ports import Rejected
 from springtide.providers.containers.instances import Process, open_process
+from springtide.providers.containers.locks import machine_lock
 from springtide.providers.containers.site import Ground
 from springtide.spec import Cluster, parse
 
@@ -80,7 +81,7 @@ def test_the_directories_of_every_provider_are_shared() -> None:
 
 def test_names_are_looked_up_in_its_own_hosts_file_only() -> None:
     switch = places.render_switch("passwd: files sss\nhosts: files dns\n  hosts: nis\n")
-    assert switch == "passwd: files sss\nhosts: files\n"
+    assert switch == "passwd: files sss extrausers\nhosts: files\n"
     assert places.render_hosts("blue-control", "10.77.0.1").splitlines()[1] == (
         "10.77.0.1 blue-control"
     )
@@ -113,10 +114,23 @@ def test_a_dead_container_comes_back_elsewhere_if_others_have_its_subnet(tmp_pat
     (directory / "site.json").write_text(taken)
     with pytest.raises(Rejected, match=r"127\.0\.8\.0/24 overlaps"):
         cable.claim(a_spec(tmp_path, "provider: {subnet: 127.0.8.0/24}\n"), connected=False)
-    ground = cable.claim(a_spec(tmp_path), connected=False)
+    with machine_lock():  # or another cluster may come, and have it again
+        ground = cable.claim(a_spec(tmp_path), connected=False)
+        assert ground.subnet.subnet_of(IPv4Network("10.77.0.0/16"))
+        assert not (directory / "instances").exists()
+        assert cable.claim(a_spec(tmp_path), connected=False) == ground
+
+
+def test_one_that_was_never_connected_moves_but_not_away_from_its_nodes(tmp_path: Path) -> None:
+    directory = tmp_path / "containers"
+    taken = '{"cluster": "blue", "bridge": "tide-1", "subnet": "127.0.8.0/24", "thresholds": []}'
+    (directory / "instances" / "n1").mkdir(parents=True)
+    (directory / "site.json").write_text(taken)
+    with pytest.raises(Rejected, match=r"127\.0\.8\.0/24 overlaps"):
+        cable.claim(a_spec(tmp_path), connected=True)
+    (directory / "instances" / "n1").rmdir()
+    ground = cable.claim(a_spec(tmp_path), connected=True)
     assert ground.subnet.subnet_of(IPv4Network("10.77.0.0/16"))
-    assert not (directory / "instances").exists()
-    assert cable.claim(a_spec(tmp_path), connected=False) == ground
 
 
 # --- who it is ---------------------------------------------------------------------------

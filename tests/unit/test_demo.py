@@ -28,6 +28,7 @@ from springtide.cli.demo_timeline import (
 )
 from springtide.nodeset import expand
 from springtide.spec import Containers, parse
+from tests.e2e.real import until
 
 STAGE = Stage("demo", Path("/var/tmp/tide-demo-1"), 5)
 
@@ -259,7 +260,10 @@ def test_a_process_that_knows_the_cluster_is_left_behind(tmp_path: Path) -> None
     command = [sys.executable, "-c", "input()", f"{state}/slurm.conf"]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
         try:
-            assert remains(state, "nosuch", []) == [f"process {process.pid}: {' '.join(command)}"]
+            left = until(
+                lambda: remains(state, "nosuch", [])
+            )  # it may be becoming that program yet
+            assert left == [f"process {process.pid}: {' '.join(command)}"]
         finally:
             process.kill()
 

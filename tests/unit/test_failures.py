@@ -11,12 +11,22 @@ import pytest
 from springtide import decide
 from springtide.configure.programs import Programs
 from springtide.configure.slurm_node import SlurmNode, render_boot
-from springtide.failures import LONGEST, SIGNS, Trouble, classify, explain, is_failed_boot
+from springtide.failures import (
+    LONGEST,
+    NO_SSH,
+    SIGNS,
+    Trouble,
+    classify,
+    explain,
+    is_failed_boot,
+    is_telling,
+)
 from springtide.model import Kind, Node, NodeState, Operation
 from springtide.ports import BatchNode, Instance, InstanceState, Power
 from springtide.spec import parse
 from springtide.steps import registration
 from springtide.steps.work import Parts, Work
+from springtide.story.voice import voice
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 BEGAN_AT = 1794798641.25
@@ -202,6 +212,32 @@ def test_an_instance_that_was_killed_whole_is_told_with_its_last_words() -> None
     )
 
 
+@pytest.mark.parametrize(
+    ("said", "state", "words"),
+    [
+        (recorded("wrong-port"), RUNNING, "its instance runs"),
+        (
+            recorded("no-user"),
+            RUNNING,
+            "its instance runs: its boot script still waits for the user slurm in /etc/passwd",
+        ),
+        (
+            f"sshd did not start: Ansible cannot log in\n{recorded('terminated')}",
+            RUNNING,
+            "its instance runs: sshd did not start",
+        ),
+        (recorded("killed"), BROKEN, "its slurmd ended: killed by SIGKILL"),
+    ],
+)
+def test_a_node_that_nobody_could_log_in_to_is_not_blamed_on_its_slurmd(
+    said: str, state: InstanceState, words: str
+) -> None:
+    told = classify(NODE, replace(INSTANCE, state=state), WAITED_FOR, said, shut_out=True).words
+    assert told == words
+    reason = f"{NO_SSH} 600 s (timing.start): port 22 of 10.77.0.5 is closed"
+    assert explain(reason, told) == f"{reason}; {told}"
+
+
 SECRET = "cloud-init: error: password of root is hunter2\n"
 SEE = "see `tide log c1`"
 
@@ -318,6 +354,21 @@ def test_nodes_that_fail_alike_cost_one_call_though_each_has_its_own_particulars
     assert decide.alike(reasons, reasons) == [["c0", "c1", "c2"], ["c3"]]
 
 
+@pytest.mark.parametrize(
+    ("reason", "found", "telling"),
+    [
+        ("its instance died while it booted", "its instance died: disk is full", True),
+        ("its instance died while it booted", "its instance died while it booted", False),
+        ("it did not register within 60 s", "no slurmd spoke: see `tide log c1`", False),
+        ("its boot failed: its slurmd is newer", "its instance runs, no slurmd spoke", False),
+    ],
+)
+def test_what_was_found_takes_the_place_of_what_says_less(
+    reason: str, found: str, telling: bool
+) -> None:
+    assert is_telling(reason, found) is telling
+
+
 # The boot script
 
 
@@ -332,8 +383,54 @@ def test_the_boot_script_says_once_what_it_waits_for(tmp_path: Path) -> None:
     ) as process:
         assert process.stdout is not None
         try:
+            assert process.stdout.readline().startswith("springtide: phase started up ")
             assert process.stdout.readline() == f"waiting for the configuration {conf}\n"
             conf.write_text("x")
             assert process.stdout.readline() == f"waiting for the munge key {key}\n"
         finally:
             process.kill()
+
+
+EXECD = """\
+error: can't resolve host name
+error: can't get configuration from qmaster -- backgrounding
+error: getting configuration: unable to send message to qmaster using port 6444 on host "head"
+"""
+"""Of a real one of Grid Engine 8.1.9."""
+TOLD = {
+    "gridengine": (
+        EXECD,
+        "its sge_execd runs, but sge_qmaster has not heard from it: can't get configuration from "
+        "qmaster -- backgrounding; getting configuration: unable to send message to qmaster using "
+        'port 6444 on host "head"',
+    ),
+    "gridengine's log": (
+        "11/16/2026 16:41:43|  main|c1|I|starting up SGE 8.1.9 (lx-amd64)\n"
+        "11/16/2026 16:41:44|  main|c1|E|there is no such host in this cell\n",
+        "its sge_execd runs, but sge_qmaster has not heard from it: there is no such host in this "
+        "cell",
+    ),
+    "gridengine's log of a host called e": (
+        "11/16/2026 16:41:44|  main|e|C|abort qmaster registration\n"
+        "11/16/2026 16:41:45|  main|e|I|controlled shutdown 8.1.9\n",
+        "its sge_execd runs, but sge_qmaster has not heard from it: abort qmaster registration",
+    ),
+    "openpbs": (
+        "11/16/2026 16:41:43.123456;0002;pbs_mom;Svr;Log;Log opened\n"
+        "11/16/2026 16:41:44;0001;pbs_mom;Svr;pbs_mom;No such file or directory (2) in chk, x\n",
+        "its pbs_mom runs, but pbs_server has not heard from it: No such file or directory (2) in "
+        "chk, x",
+    ),
+    "torque": (
+        "11/16/2026 16:41:44;0001;   pbs_mom.123;Svr;pbs_mom;LOG_ERROR::mom_server_add, head\n",
+        "its pbs_mom runs, but pbs_server has not heard from it: LOG_ERROR::mom_server_add, head",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", TOLD)
+def test_what_the_daemons_of_other_batch_systems_said_is_quoted(kind: str) -> None:
+    console, words = TOLD[kind]
+    found = classify(NODE, INSTANCE, WAITED_FOR, f"error: password is hunter2\n{console}")
+    assert found.kind is Trouble.UNHEARD
+    assert voice(kind.partition("'")[0]).say(found.words) == words

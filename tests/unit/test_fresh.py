@@ -11,7 +11,7 @@ from springtide.batch.slurm_text import parse_nodes
 from springtide.configure.programs import Programs
 from springtide.ports import OURS, Unavailable
 from tests.sim.world import Life, World
-from tests.unit.test_hook import daemon, run
+from tests.unit.test_hook import LIMIT_S, daemon, run
 
 LINE = "NodeName=a State={} Reason={} [{}@2026-11-16T00:54:20]"
 JOB = {"SLURM_JOB_ID": "5", "SLURM_JOB_NODELIST": "c1", "SLURM_JOB_PARTITION": "once"}
@@ -40,26 +40,25 @@ def test_a_reason_of_a_node_in_service_is_nobodys_wish() -> None:
 # The prolog
 
 
-@pytest.fixture
-def programs(tmp_path: Path) -> Programs:
+def programs_in(place: Path, wait_s: float) -> Programs:
     made = Programs(
-        tmp_path / "bin", tmp_path / "sock", tmp_path / "spool", "root", None, 2.0, fresh=["once"]
+        place / "bin", place / "sock", place / "spool", "root", None, wait_s, fresh=["once"]
     )
     made.install()
     return made
 
 
-def test_a_job_is_put_back_rather_than_started_on_a_node_that_would_stay(
-    programs: Programs,
-) -> None:
+def test_a_job_is_put_back_rather_than_started_on_a_node_that_would_stay(tmp_path: Path) -> None:
+    programs = programs_in(tmp_path, 2.0)
     assert run(programs.directory / "prolog", **JOB) == 1
     assert run(programs.directory / "prolog", **{**JOB, "SLURM_JOB_PARTITION": "often"}) == 0
 
 
-def test_a_job_waits_for_a_daemon_that_comes_back(programs: Programs) -> None:
+def test_a_job_waits_for_a_daemon_that_comes_back(tmp_path: Path) -> None:
+    programs = programs_in(tmp_path, LIMIT_S)
     process = subprocess.Popen([programs.directory / "prolog"], env=JOB)
     with daemon(programs.socket, b"200 OK") as heard:
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=LIMIT_S) == 0
     assert heard[0][1]["partition"] == "once"
 
 

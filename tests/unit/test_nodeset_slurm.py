@@ -52,7 +52,7 @@ def ask(conf: Path, what: str, arguments: Iterable[str]) -> list[list[str]]:
         input="".join(commands).encode(),
         env={"PATH": os.environ["PATH"], "SLURM_CONF": str(conf)},
         capture_output=True,
-        timeout=60,
+        timeout=200,
         check=True,
     )
     # It echoes each command after its prompt, and redraws long ones with carriage returns.

@@ -12,6 +12,12 @@ from tests.sim.world import Life, World
 pytestmark = pytest.mark.looptime
 
 
+@pytest.fixture(autouse=True)
+def state_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """For clusters whose file names no state directory."""
+    monkeypatch.setattr("springtide.spec.cluster.STATE", tmp_path / "states")
+
+
 @pytest.fixture
 async def world(tmp_path: Path) -> World:
     return World(tmp_path, nodes=3, faults=Faults(boot_s=20))
@@ -31,6 +37,18 @@ async def test_a_prolog_is_let_go_when_its_last_node_registers(world: World) -> 
         why, waited_s = await wait(daemon, job.id, *job.nodes)
         assert why == "ready"
         assert 20 < waited_s < 25
+
+
+async def test_no_job_starts_before_its_node_is_looked_for_where_it_is(world: World) -> None:
+    """Slurm takes for a node's address where its registration came from."""
+    world.batch.gateway = "10.9.9.9"
+    world.batch.timing.latency_s = 1.5
+    async with world.living(Life()) as daemon:
+        job = world.batch.submit(1, 60)
+        await asyncio.sleep(10)
+        await wait(daemon, job.id, *job.nodes)
+        (node,) = daemon.parts.record.of(job.nodes)
+        assert world.batch.node(node.name).address == node.address
 
 
 async def test_a_prolog_of_ready_nodes_does_not_wait(world: World) -> None:

@@ -171,3 +171,23 @@ def test_the_record_learns_which_instance_serves_and_where() -> None:
 
 def _seen(record: Node, seen: BatchNode, *instances: Instance) -> repairs.World:
     return repairs.World({"c1": record}, {"c1": seen}, {"c1": instances})
+
+
+def test_who_answers_at_an_address_that_another_node_has_by_now_is_not_the_one_that_had_it() -> (
+    None
+):
+    """Slurm asks an address whether a slurmd is there, and not whose."""
+
+    def world(address: str, state: InstanceState) -> repairs.World:
+        busy = BatchNode("c1", "ALLOCATED", registered=True, address="10.0.0.3", busy=True)
+        fresh = BatchNode("c2", "IDLE", registered=True, address=address)
+        other = Instance("i-2", "blue", "c2", 1, state, address)
+        nodes = {name: Node(name, "general", READY, generation=1) for name in ("c1", "c2")}
+        return repairs.World(nodes, {"c1": busy, "c2": fresh}, {"c1": (), "c2": (other,)})
+
+    def rules(found: repairs.World) -> list[str]:
+        return [triage.rule_of(view).name for view in found.views().values()]
+
+    assert rules(world("10.0.0.3", InstanceState.RUNNING)) == ["vanished", "in service"]
+    assert rules(world("10.0.0.4", InstanceState.RUNNING)) == ["unlisted", "in service"]
+    assert rules(world("10.0.0.3", InstanceState.DELETING)) == ["unlisted", "vanished"]

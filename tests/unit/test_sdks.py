@@ -5,7 +5,18 @@ import sys
 
 import pytest
 
-SDKS = ("azure", "boto3", "botocore", "google", "libvirt", "oci", "openstack", "requests")
+SDKS = (
+    "ansible",
+    "ansible_runner",
+    "azure",
+    "boto3",
+    "botocore",
+    "google",
+    "libvirt",
+    "oci",
+    "openstack",
+    "requests",
+)
 LOADED = "print(*sorted(name for name in {sdks!r} if name in sys.modules))"
 
 

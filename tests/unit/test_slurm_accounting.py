@@ -8,7 +8,8 @@ import pytest
 
 from springtide.batch import slurm_database
 from springtide.batch.slurm_accounting import Accounting, render_slurmdbd
-from springtide.batch.slurm_conf import needs_restart, render
+from springtide.batch.slurm_conf import render
+from springtide.batch.slurm_conf_lines import needs_restart
 from springtide.batch.slurm_database import greets, install, render_grants, render_mariadb
 from springtide.batch.slurm_place import write
 from springtide.batch.slurm_text import last_errors
@@ -17,6 +18,7 @@ from springtide.cli.subject import Check, subject
 from springtide.layout import Layout
 from springtide.ports import Site
 from springtide.spec import Cluster, parse
+from tests.ports import free_ports
 
 LAYOUT = Layout(Path("/srv/kept"))
 HEAD = "cluster: kept\ngroups: {general: {nodes: 'k[1-3]'}}\n"
@@ -167,10 +169,8 @@ def test_a_missing_account_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_port_that_another_program_has_is_found(tmp_path: Path) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
+    (port,) = free_ports(1)
+    with socket.create_server(("127.0.0.1", port)):
         line = looked(tmp_path, f"{{accounting: {{port: {port}}}}}")[f"port {port}"]
     assert (line.ok, line.text) == (False, "taken by another program")
     assert "set batch.accounting.port to a free port" in line.todo

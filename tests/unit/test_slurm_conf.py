@@ -9,10 +9,10 @@ import pytest
 from springtide.batch.slurm_conf import (
     TooOldError,
     hides_nodes,
-    needs_restart,
     render,
     render_include,
 )
+from springtide.batch.slurm_conf_lines import needs_restart
 from springtide.batch.slurm_control import render_hosts
 from springtide.ports import Site
 from springtide.spec import Cluster, load, parse

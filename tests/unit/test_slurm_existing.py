@@ -22,7 +22,7 @@ from springtide.batch.slurm_include import (
     same,
 )
 from springtide.batch.slurm_standing import Standing
-from springtide.batch.slurm_text import UnreadableError
+from springtide.batch.unread import UnreadableError
 from springtide.spec import Cluster, parse
 
 RECORDED = Path(__file__).parents[1] / "recorded"

@@ -8,7 +8,7 @@ from springtide.batch.slurm import Slurm
 from springtide.batch.slurm_control import Control
 from springtide.batch.slurm_reason import SLURM
 from springtide.layout import Layout
-from springtide.ports import OURS, Power
+from springtide.ports import OURS, UNREADY, Power
 from springtide.spec import parse
 
 SCONTROL = """\
@@ -34,6 +34,7 @@ class Place:
         (home / "scontrol").chmod(0o755)
         monkeypatch.setenv("PATH", f"{home}:/usr/bin:/bin")
         monkeypatch.setattr(Control, "silent", lambda self: [])
+        self.cluster = cluster
         self.slurm = Slurm(cluster)
         self.show()
 
@@ -59,6 +60,25 @@ async def test_we_drain_nothing_that_slurm_hides_or_will_hide(place: Place) -> N
     place.show(c1="IDLE+CLOUD")
     await place.slurm.drain(["c1"], "shrink")
     assert place.asked == ["update nodename=c1 state=drain reason=springtide: shrink"]
+
+
+@pytest.mark.accepts("E3")
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_hidden_node_is_drained_until_it_is_set_up(place: Place, restarted: bool) -> None:
+    """Also a daemon that was started meanwhile, and sees nothing of the drain, ends it."""
+    await place.slurm.drain(["c1"], UNREADY)
+    assert place.asked == [f"update nodename=c1 state=drain reason=springtide: {UNREADY}"]
+    slurm = Slurm(place.cluster) if restarted else place.slurm
+    await slurm.undrain(["c1"], None)
+    assert place.asked[1:] == ["update nodename=c1 state=idle"]
+
+
+async def test_a_drain_that_slurm_forgot_the_reason_of_is_ours_if_we_know_it(place: Place) -> None:
+    place.show(c1="IDLE+CLOUD+DRAIN", c2="IDLE+CLOUD+DRAIN Reason=disk [ada@x]")
+    await place.slurm.drain(["c1", "c2"], "shrink")
+    assert place.asked == []
+    await place.slurm.drain(["c1", "c2"], UNREADY)
+    assert place.asked == [f"update nodename=c1 state=drain reason=springtide: {UNREADY}"]
 
 
 async def test_what_slurm_shows_while_it_is_off_is_held_back(

@@ -1,25 +1,28 @@
 """Slurm's output as real slurmctlds printed it, and in the shapes of newer versions."""
 
+from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
 
 import pytest
 
+from springtide.batch.slurm_commands import Commands
 from springtide.batch.slurm_reason import SLURM, SOMEBODY, read, write
 from springtide.batch.slurm_text import (
-    UnreadableError,
     error_text,
     last_errors,
     one_line,
     parse_jobs,
     parse_nodes,
+    parse_past_job,
     parse_state,
     parse_version,
     power_of,
     powered_down,
     release,
 )
-from springtide.ports import OURS, BatchNode, Power, Unavailable
+from springtide.batch.unread import UnreadableError
+from springtide.ports import OURS, BatchNode, Job, Power, Unavailable
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 
@@ -55,6 +58,7 @@ def test_a_node_in_use_is_up_and_registered(nodes: dict[str, BatchNode]) -> None
         address="sn1",
         boot_at=1794764171.0,
         busy=True,
+        busy_at=1794768011.0,
     )
 
 
@@ -244,6 +248,24 @@ def test_a_reason_without_a_date_ends_at_the_next_field() -> None:
     assert parse_nodes(line)["a"].reason == "bad [one] thing"
 
 
+@pytest.mark.parametrize("odd", ["\r", "\x0b", "\x0c", "\x1e", "\x85", "\u2028"])
+def test_a_reason_may_hold_whatever_ends_a_line_elsewhere(odd: str) -> None:
+    """Or one word that an admin pasted would hide all nodes."""
+    line = f"NodeName=a State=IDLE+DRAIN Reason=disk{odd}broken [root@{DATE}]"
+    shown = parse_nodes(f"{line}\nNodeName=b State=IDLE\n")
+    assert shown.keys() == {"a", "b"}
+    assert shown["a"].reason == f"disk{odd}broken"
+
+
+def test_nothing_that_slurm_prints_is_taken_for_another_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "scontrol").write_text("#!/bin/sh\nprintf 'disk\\rbroken\\r\\n'\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert Commands(tmp_path, "").checked(["scontrol"]).stdout == "disk\rbroken\r\n"
+
+
 def test_no_nodes_is_an_answer() -> None:
     assert parse_nodes("No nodes in the system\n") == {}
     assert parse_nodes("") == {}
@@ -339,6 +361,21 @@ def test_jobs_have_their_own_ids_and_nothing_is_cut() -> None:
 
 def test_an_empty_queue_is_an_answer() -> None:
     assert parse_jobs("") == []
+
+
+def test_a_job_that_is_over_tells_when_it_ended() -> None:
+    rows = (
+        "2026-11-15T12:00:01|8|COMPLETED|ann|p|1|c1|None",
+        "N/A|7|PENDING|ann|p|1||Resources",
+        "2026-11-15T12:00:05|9|FAILED|ann|p|1|c2|NonZero|ExitCode",
+    )
+    text = "\n".join(rows)
+    end = datetime(2026, 11, 15, 12, 0, 5, tzinfo=UTC).timestamp()
+    assert parse_past_job(text, "9") == Job(
+        "9", "FAILED", "ann", "p", "c2", 1, "NonZero|ExitCode", ended_at=end
+    )
+    assert parse_past_job(text, "7") == Job("7", "PENDING", "ann", "p", "", 1, "Resources")
+    assert parse_past_job(text, "6") is None
 
 
 @pytest.mark.parametrize(

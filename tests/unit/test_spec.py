@@ -81,7 +81,7 @@ def test_an_unknown_key_names_the_nearest_valid_one() -> None:
 
 @pytest.mark.accepts("A21")
 def test_an_unknown_key_like_no_valid_one_lists_them_all() -> None:
-    expected = "unknown key 'xyzzy' in image 'base'; valid keys are path, id"
+    expected = "unknown key 'xyzzy' in image 'base'; valid keys are path, id, build"
     text = "cluster: blue\nimages: {base: {path: /srv/base, xyzzy: 1}}"
     assert problem_of(text) == f"cluster.yaml:2:34: {expected}"
 
@@ -120,7 +120,7 @@ def test_a_damaged_example_is_a_cluster_or_problems_of_one_line_each(data: st.Da
 
 def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
-    assert refusal_of(path) == f"{path}: there is no such file"
+    assert refusal_of(path).startswith(f"{path}: there is no such file; `tide init FILE` ")
 
 
 def test_a_directory_is_refused(tmp_path: Path) -> None:

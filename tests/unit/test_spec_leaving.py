@@ -269,6 +269,20 @@ def test_all_else_is_told_by_its_key(change: tuple[str, str], setting: Setting) 
     assert changes.partitions_changed == (("debug",) if "debug" in setting.key else ())
 
 
+def test_shared_filesystems_are_told_by_their_paths() -> None:
+    both = "shared: [{path: /home}, {path: /data, source: 'nas:/x', options: [ro]}]\ntiming:"
+    before, wanted = (
+        after(("timing:", "shared: [{path: /home}]\ntiming:")),
+        after(("timing:", both)),
+    )
+    assert diff(before, wanted).lines == (
+        "shared./data.path: nothing → /data",
+        "shared./data.source: nothing → nas:/x",
+        "shared./data.type: nothing → nfs4",
+        "shared./data.options: nothing → ro",
+    )
+
+
 def test_a_long_value_is_cut() -> None:
     long = "x" * 100
     change = ("timing:", f"batch: {{parameters: {{MailProg: {long}}}}}\ntiming:")
@@ -296,6 +310,41 @@ def test_what_a_living_cluster_is_made_on_cannot_change(key: str, lines: str) ->
     assert changes.refusals[0].startswith(f"{key} cannot change from ")
     assert FIXED[key] in changes.refusals[0]
     assert not changes.only_sizes
+
+
+WATCHED = """\
+cluster: blue
+batch: {BATCH}
+provider: {kind: command, create: [on], delete: [off], list: [list]}
+groups: {general: {nodes: "c[1-2]"}}
+partitions: {cloud: {groups: [general]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        ("kind: torque, server: a", "kind: torque, server: b", "batch.server"),
+        ("kind: openpbs", "kind: openpbs, server: b", "batch.server"),
+        ("kind: gridengine, root: /a", "kind: gridengine, root: /b", "batch.root"),
+        ("kind: gridengine, cell: a", "kind: gridengine", "batch.cell"),
+        ("kind: gridengine", "kind: gridengine, placeholder: nobody", "batch.placeholder"),
+        ("attach: /s.conf", "attach: /s.conf, polling: {every: 5s}", "batch.polling"),
+        ("attach: /s.conf, polling: {}", "attach: /s.conf", "batch.polling"),
+    ],
+)
+def test_the_batch_system_that_is_watched_cannot_change(old: str, new: str, key: str) -> None:
+    """Its nodes would look as if they were lost, and their instances would be deleted."""
+    was, wanted = (spec.parse(WATCHED.replace("BATCH", text), "c.yaml") for text in (old, new))
+    (refusal,) = diff(was, wanted).refusals
+    assert refusal.startswith(f"{key} cannot ")
+    assert refusal.endswith("; put it back, or destroy the cluster and deploy it again")
+
+
+def test_how_it_is_watched_can_change() -> None:
+    old, new = "kind: torque", "kind: torque, bin: /opt/bin, polling: {every: 5s}"
+    was, wanted = (spec.parse(WATCHED.replace("BATCH", text), "c.yaml") for text in (old, new))
+    assert not diff(was, wanted).refusals
 
 
 def test_accounting_can_be_given_up() -> None:
@@ -342,3 +391,11 @@ def test_big_clusters_are_compared_fast() -> None:
     both = union(wanted, was, nodeset.expand("x[30001-34464]"))
     assert both.groups["a"].nodes == "n[00000-65535],x[1-30000],x[30001-34464]"
     assert diff(was, wanted).names_removed == {"a": "x[30001-34464]"}
+
+
+def test_nodes_with_addresses_of_their_own_can_leave_one_by_one() -> None:
+    top = "cluster: c\nprovider: {kind: none}\n"
+    pool = f"{top}groups: {{p: {{nodes: 'a[1-3]', addresses: {{a1: 10.0.0.1, a3: 10.0.0.3}}}}}}"
+    former, wanted = spec.parse(pool, "c.yaml"), spec.parse(top, "c.yaml")
+    both = union(wanted, former, ["a2", "a3"])
+    assert (both.groups["p"].nodes, both.addresses) == ("a[2-3]", {"a3": "10.0.0.3"})

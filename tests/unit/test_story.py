@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from springtide import decide
+from springtide.batch.slurm_reason import UNHEALTHY
+from springtide.failures import NO_SSH, UNCONFIGURED
 from springtide.model import Event, Kind, Node, NodeState, Operation, OperationState
 from springtide.ports import OURS, BatchNode, Instance, InstanceState, Job, Power
 from springtide.spec import Timing
@@ -27,12 +29,16 @@ from springtide.story import (
     setback,
     troubles,
 )
+from springtide.story.off import RUNS
+from springtide.story.telling import Told
 from springtide.story.troubles import REPAIRS
 from springtide.triage import RULES, Batch, Cloud, Drained, Repair
 
 NOON = 1735732800.0  # 2025-01-01 12:00:00 UTC
 FULL = "the provider is full: no large in zone-a"
 HELD = Held("no capacity for large in zone-a", NOON + 2040)
+ALONE = Held("node c3 does not start any more", NOON + 2040, "node:c3", alone=True)
+LIFT_ALONE = "when the cause is gone, `tide holds --lift node:c3` has it tried at once"
 
 
 def node(state: NodeState, **fields: object) -> Node:
@@ -76,6 +82,7 @@ REBUILD = operation(Kind.REBUILD, asked_by="alice", reason="", next_step=1)
 UNDRAIN = "`tide undrain c3` gives it back to service; what others took out of it needs --force"
 MAINTAINED = troubles.maintained("bob", "new switch", NOON - 3600, NOON)
 RESTS = "nothing for now: maintenance since 11:00:00 UTC by bob (new switch); after that"
+LOOK = "look again {}, with `tide why c3`: it may pass by itself"
 KILL = "`tide kill c3` gives its jobs back and removes it at once"
 LOG = "`tide log c3` shows what it said while it booted; "
 DIED = "its instance died"
@@ -98,6 +105,8 @@ FAILED_BOOT = [
     event("instance deleting", 28),
     event("instance gone", 27),
 ]
+
+DRAINED = [event("drain asked", 10, detail="alice: bad fan")]
 
 NODES: dict[str, tuple[NodeCase, str, str, str]] = {
     "off": (
@@ -157,6 +166,36 @@ NODES: dict[str, tuple[NodeCase, str, str, str]] = {
         "nothing by itself: whoever set it so ends it.",
         "`scontrol update nodename=c3 state=resume` gives it back to service",
     ),
+    "drained by a person, and nobody can ask Slurm": (
+        NodeCase("c3", READY, DRAINED, silent="no answer", outage=troubles.outage("", None, 30)),
+        "c3 is up, and as far as is known takes no new jobs: alice drained it; Slurm does not "
+        "answer, so this is our record alone.",
+        "jobs that run go on; none starts until slurmctld answers; then nothing: alice drained it "
+        "(bad fan); `tide undrain c3` ends that.",
+        "`tide check` finds out what does not run",
+    ),
+    "off, drained by a person, and nobody can ask Slurm": (
+        NodeCase("c3", OFF, DRAINED, silent="no answer", outage=troubles.outage("", None, 30)),
+        "c3 is off, and as far as is known takes no new jobs: alice drained it; Slurm does not "
+        "answer, so this is our record alone.",
+        "jobs that run go on; none starts until slurmctld answers; then nothing: alice drained it "
+        "(bad fan); `tide undrain c3` ends that.",
+        "`tide check` finds out what does not run",
+    ),
+    "undrained, and nobody can ask Slurm": (
+        NodeCase(
+            "c3",
+            READY,
+            [*DRAINED, event("undrain asked", 5, detail="by alice")],
+            silent="no answer",
+            outage=troubles.outage("", None, 30),
+        ),
+        "c3 is in service since 11:59:30 UTC (30 s ago); Slurm does not answer, so this is our "
+        "record alone.",
+        "jobs that run go on; none starts until slurmctld answers; then Slurm gives it up when it "
+        "has been idle for 10 min (timing.idle).",
+        "`tide check` finds out what does not run",
+    ),
     "off and drained by a person": (
         NodeCase("c3", OFF, seen=seen(Power.DOWN, **BY_ALICE), held=HELD),
         "c3 is off, and alice drained it; Slurm shows IDLE+POWERED_DOWN.",
@@ -197,11 +236,64 @@ NODES: dict[str, tuple[NodeCase, str, str, str]] = {
         "group big is held until somebody lifts that: no capacity for large in zone-a.",
         "when the cause is gone, `tide holds --lift big` has it tried at once",
     ),
+    "off and held by itself": (
+        NodeCase("c3", OFF, seen=DOWN, held=ALONE),
+        "c3 is off, and it is not started now; Slurm shows IDLE+POWERED_DOWN.",
+        "c3 is held until 12:34:00 UTC: node c3 does not start any more; then it is tried.",
+        LIFT_ALONE,
+    ),
+    "off and held by itself for good": (
+        NodeCase("c3", OFF, seen=DOWN, held=replace(ALONE, until=NOON + 315_360_000)),
+        "c3 is off, and it is not started now; Slurm shows IDLE+POWERED_DOWN.",
+        "c3 is held until somebody lifts that: node c3 does not start any more.",
+        LIFT_ALONE,
+    ),
+    "off and to be tried": (
+        NodeCase("c3", OFF, seen=DOWN, held=replace(ALONE, until=NOON - 1)),
+        "c3 is off, and it is not started now; Slurm shows IDLE+POWERED_DOWN.",
+        "c3 was held: node c3 does not start any more; it is tried again when a job needs it.",
+        LIFT_ALONE,
+    ),
     "off and wanted": (
         NodeCase("c3", OFF, seen=GOING_UP, jobs=[JOB]),
         "c3 is off, and Slurm has asked for it for job 17; Slurm shows IDLE+POWERING_UP.",
         "Springtide starts it within seconds.",
         "if nothing happens, `tide check` finds out whether Slurm's programs run",
+    ),
+    "off and wanted, and nothing starts it": (
+        NodeCase("c3", OFF, seen=GOING_UP, due=due("forgotten request", NOON + 60)),
+        "c3 is off, and Slurm has asked for it; Slurm shows IDLE+POWERING_UP.",
+        "at 12:01:00 UTC (in 60 s) Springtide starts it, because the batch system waits for it, "
+        "but nothing starts it.",
+        "if nothing happens, `tide check` finds out whether Slurm's programs run",
+    ),
+    "off and wanted after a failed boot": (
+        NodeCase(
+            "c3",
+            node(NodeState.OFF, reason="late"),
+            FAILED_BOOT,
+            seen=GOING_UP,
+            due=due("forgotten request", NOON + 60),
+        ),
+        "c3 is off, and Slurm has asked for it; its last start failed: late; "
+        "Slurm shows IDLE+POWERING_UP.",
+        "at 12:01:00 UTC (in 60 s) Springtide starts it, because its last start failed, and is "
+        "tried again.",
+        LOG.removesuffix("; "),
+    ),
+    "off and wanted, and its boot has just failed": (
+        NodeCase("c3", node(NodeState.OFF, reason="late"), FAILED_BOOT, seen=GOING_UP, jobs=[JOB]),
+        "c3 is off, and Slurm has asked for it for job 17; its last start failed: late; "
+        "Slurm shows IDLE+POWERING_UP.",
+        "Springtide tries it again by itself.",
+        LOG.removesuffix("; "),
+    ),
+    "off and wanted, and no instance could be made": (
+        NodeCase("c3", node(NodeState.OFF, reason=FULL), seen=GOING_UP),
+        f"c3 is off, and Slurm has asked for it; its last start failed: {FULL}; "
+        "Slurm shows IDLE+POWERING_UP.",
+        "Springtide tries it again by itself.",
+        "`tide events c3` tells more",
     ),
     "off, and Slurm waits on": (
         NodeCase("c3", OFF, seen=seen(Power.GOING_DOWN), timing=Timing(stop=300)),
@@ -239,7 +331,7 @@ NODES: dict[str, tuple[NodeCase, str, str, str]] = {
     ),
     "the batch system is away": (
         NodeCase("c3", READY, silent="no answer", outage=troubles.outage("", None, 30)),
-        "c3 is in service, since 11:59:30 UTC (30 s ago); Slurm does not answer, so this is our "
+        "c3 is in service since 11:59:30 UTC (30 s ago); Slurm does not answer, so this is our "
         "record alone.",
         "jobs that run go on; none starts until slurmctld answers; then Slurm gives it up when it "
         "has been idle for 10 min (timing.idle).",
@@ -294,6 +386,71 @@ NODES: dict[str, tuple[NodeCase, str, str, str]] = {
         "if not by 12:09:30 UTC (timing.start), it is removed and its job waits again.",
         SEE,
     ),
+    "booting, and something of it fails": (
+        NodeCase(
+            "c3",
+            JOINING,
+            REQUESTED,
+            operation=operation(),
+            seen=GOING_UP,
+            usual_s=10,
+            hindrance=Told("mounts has failed so far: no room", "it tries again", "mend that"),
+        ),
+        "c3 boots: Slurm waits for its slurmd to report since 11:59:30 UTC (30 s ago); "
+        "mounts has failed so far: no room; Slurm shows IDLE+POWERING_UP.",
+        "it tries again; if not by 12:09:30 UTC (timing.start), it is removed and its job waits "
+        "again.",
+        "mend that",
+    ),
+    "in service, though Ansible could not configure it": (
+        NodeCase("c3", node(NodeState.READY, reason=f"{UNCONFIGURED}: no room"), seen=UP),
+        "c3 is in service since 11:59:30 UTC (30 s ago), and idle, but not as it should be: "
+        f"{UNCONFIGURED}: no room; Slurm shows IDLE+CLOUD.",
+        "Slurm gives it up when it has been idle for 10 min (timing.idle).",
+        "when the cause is gone, `tide update c3` configures it",
+    ),
+    "off, as Ansible could not configure it": (
+        NodeCase(
+            "c3", node(NodeState.OFF, reason=f"{UNCONFIGURED}: no room"), FAILED_BOOT, seen=DOWN
+        ),
+        f"c3 is off and has no instance; its last start failed: {UNCONFIGURED}: no room; "
+        "Slurm shows IDLE+POWERED_DOWN.",
+        "Slurm starts it when a job needs it.",
+        f"{RUNS}; `tide resume c3` would start it without what Ansible was to give it",
+    ),
+    "always up, and Ansible could not configure it": (
+        NodeCase(
+            "c3",
+            node(NodeState.OFF, reason=f"{UNCONFIGURED}: no room"),
+            seen=DOWN,
+            always_up=True,
+            timing=Timing(reconcile=30),
+        ),
+        f"c3 is off and has no instance; its last start failed: {UNCONFIGURED}: no room, though "
+        "the cluster file wants it always up; Slurm shows IDLE+POWERED_DOWN.",
+        "Springtide starts it by itself within 30 s (timing.reconcile).",
+        RUNS,
+    ),
+    "held, as Ansible could not configure it": (
+        NodeCase(
+            "c3",
+            node(NodeState.OFF, reason=f"{UNCONFIGURED}: no room"),
+            FAILED_BOOT,
+            seen=DOWN,
+            held=ALONE,
+        ),
+        f"c3 is off, and it is not started now; its last start failed: {UNCONFIGURED}: no room; "
+        "Slurm shows IDLE+POWERED_DOWN.",
+        "c3 is held until 12:34:00 UTC: node c3 does not start any more; then it is tried.",
+        f"{RUNS}; {LIFT_ALONE}",
+    ),
+    "off, and its image was never built": (
+        NodeCase("c3", OFF, seen=DOWN, unbuilt="compute"),
+        "c3 is off and has no instance; Slurm shows IDLE+POWERED_DOWN.",
+        "Slurm starts it when a job needs it.",
+        "`tide image build compute` makes the image that is lacking; "
+        "`tide resume c3` starts it by hand",
+    ),
     "booting for longer than usual": (
         NodeCase("c3", JOINING, REQUESTED, operation=operation(), seen=GOING_UP, usual_s=10),
         "c3 boots: Slurm waits for its slurmd to report since 11:59:30 UTC (30 s ago); "
@@ -316,6 +473,19 @@ NODES: dict[str, tuple[NodeCase, str, str, str]] = {
         f"c3 could not start: {FULL}; Slurm shows IDLE+POWERING_UP.",
         "operation 5 (resume by Slurm for job 17) removes what it left; then it may be started "
         "again.",
+        SEE,
+    ),
+    "updated without Ansible": (
+        NodeCase(
+            "c3",
+            node(NodeState.JOINING),
+            seen=GOING_UP,
+            operation=operation(Kind.UPDATE, fallen={"c3": f"{NO_SSH} 60 s"}),
+        ),
+        "c3 boots: Slurm waits for its slurmd to report since 11:59:30 UTC (30 s ago): no login by "
+        "ssh within 60 s; Slurm shows IDLE+POWERING_UP.",
+        "operation 5 (update by Slurm for job 17) gives it back to service as it is, once it has "
+        "registered.",
         SEE,
     ),
     "rebuilt": (
@@ -365,13 +535,13 @@ NODES: dict[str, tuple[NodeCase, str, str, str]] = {
     ),
     "idle": (
         NodeCase("c3", READY, seen=UP, instances=[instance(InstanceState.RUNNING)]),
-        "c3 is in service and idle, since 11:59:30 UTC (30 s ago); Slurm shows IDLE+CLOUD.",
+        "c3 is in service since 11:59:30 UTC (30 s ago), and idle; Slurm shows IDLE+CLOUD.",
         "Slurm gives it up when it has been idle for 10 min (timing.idle).",
         "",
     ),
     "always up": (
         NodeCase("c3", READY, seen=UP, always_up=True),
-        "c3 is in service and idle, since 11:59:30 UTC (30 s ago); Slurm shows IDLE+CLOUD.",
+        "c3 is in service since 11:59:30 UTC (30 s ago), and idle; Slurm shows IDLE+CLOUD.",
         "nothing: it is one of the nodes that are always up.",
         "",
     ),
@@ -383,7 +553,7 @@ NODES: dict[str, tuple[NodeCase, str, str, str]] = {
             always_up=True,
             drift=troubles.drifted("image a instead of b", "c3", ["22:00-23:00"], False),
         ),
-        "c3 is in service and idle, since 11:59:30 UTC (30 s ago), with image a instead of b; "
+        "c3 is in service since 11:59:30 UTC (30 s ago), and idle, with image a instead of b; "
         "Slurm shows IDLE+CLOUD.",
         "Springtide replaces it in the hours for that: 22:00-23:00 (drift.hours, this machine's "
         "clock).",
@@ -397,7 +567,7 @@ NODES: dict[str, tuple[NodeCase, str, str, str]] = {
             rest=MAINTAINED,
             drift=troubles.drifted("image a instead of b", "c3", [], False),
         ),
-        "c3 is in service and idle, since 11:59:30 UTC (30 s ago), with image a instead of b; "
+        "c3 is in service since 11:59:30 UTC (30 s ago), and idle, with image a instead of b; "
         "Slurm shows IDLE+CLOUD.",
         f"{RESTS} Springtide replaces it, few nodes at once (drift.at_once).",
         "`tide rebuild c3` mends it by hand",
@@ -409,7 +579,7 @@ NODES: dict[str, tuple[NodeCase, str, str, str]] = {
             seen=UP,
             drift=troubles.drifted("image a instead of b", "c3", [], True),
         ),
-        "c3 is in service and idle, since 11:59:30 UTC (30 s ago), with image a instead of b; "
+        "c3 is in service since 11:59:30 UTC (30 s ago), and idle, with image a instead of b; "
         "Slurm shows IDLE+CLOUD.",
         "it stays so: nothing more is replaced, as a replacement failed with this file; another "
         "file lets it go on (drift.replace).",
@@ -422,14 +592,14 @@ NODES: dict[str, tuple[NodeCase, str, str, str]] = {
             seen=UP,
             drift=troubles.drifted("another configuration", "c3", None, False),
         ),
-        "c3 is in service and idle, since 11:59:30 UTC (30 s ago), with another configuration; "
+        "c3 is in service since 11:59:30 UTC (30 s ago), and idle, with another configuration; "
         "Slurm shows IDLE+CLOUD.",
         "Slurm gives it up when it has been idle for 10 min (timing.idle).",
         "`tide update c3` mends it by hand",
     ),
     "busy": (
         NodeCase("c3", READY, seen=seen(Power.UP, "MIXED", busy=True), jobs=[JOB]),
-        "c3 is in service and has job 17, since 11:59:30 UTC (30 s ago); Slurm shows MIXED+CLOUD.",
+        "c3 is in service since 11:59:30 UTC (30 s ago), and has job 17; Slurm shows MIXED+CLOUD.",
         "when its jobs have ended and none comes for 10 min (timing.idle), Slurm gives it up.",
         "",
     ),
@@ -439,6 +609,12 @@ NODES: dict[str, tuple[NodeCase, str, str, str]] = {
         "Slurm shows IDLE+CLOUD.",
         "nothing: alice drained it (bad fan); `tide undrain c3` ends that.",
         UNDRAIN,
+    ),
+    "drained by nobody knows whom": (
+        NodeCase("c3", READY, seen=seen(Power.UP, drained=True, owner="somebody")),
+        "c3 is up but takes no new jobs: somebody drained it; Slurm shows IDLE+CLOUD.",
+        "nothing: somebody drained it; `tide undrain c3 --force` ends that.",
+        "`tide undrain c3 --force` gives it back to service",
     ),
     "drained by Slurm": (
         NodeCase(
@@ -453,10 +629,45 @@ NODES: dict[str, tuple[NodeCase, str, str, str]] = {
         "because Slurm drained it for a fault.",
         "if it is fit after all, `tide undrain c3 --force`",
     ),
+    "drained by its health check": (
+        NodeCase(
+            "c3",
+            READY,
+            seen=seen(
+                Power.UP, drained=True, owner="slurm", reason="health check failed: disk is full"
+            ),
+            due=due("unfit", NOON + 60),
+        ),
+        "c3 is up but takes no new jobs: it is drained, as its health check failed: disk is full; "
+        "Slurm shows IDLE+CLOUD.",
+        "at 12:01:00 UTC (in 60 s) Springtide removes it and gives its jobs back to the queue, "
+        "because Slurm drained it for a fault.",
+        "mend what the check found: it ends the drain by itself when it passes again",
+    ),
+    "drained by its health check while it has a job": (
+        NodeCase(
+            "c3",
+            READY,
+            seen=seen(Power.UP, drained=True, busy=True, owner="slurm", reason=UNHEALTHY),
+            timing=Timing(grace=300),
+        ),
+        "c3 is up but takes no new jobs: it is drained, as its health check failed; "
+        "Slurm shows IDLE+CLOUD.",
+        "Springtide replaces it when its jobs have ended, unless the check has passed again "
+        "within 5 min (timing.grace).",
+        "mend what the check found: it ends the drain by itself when it passes again",
+    ),
+    "a stranger answers in its name": (
+        NodeCase("c3", OFF, seen=UP, due=due("rogue", NOON - 1)),
+        "c3 is off and has no instance; Slurm shows IDLE+CLOUD.",
+        "nothing by itself: it needs a person, because a slurmd answers in its name, but it has no "
+        "instance; `tide kill` ends its service.",
+        "`tide kill c3` ends its service",
+    ),
     "drained by us and forgotten": (
         NodeCase("c3", READY, seen=seen(Power.UP, drained=True, owner=OURS, reason="rebuild")),
-        "c3 is in service and idle but takes no new jobs, by Springtide (rebuild), since 11:59:30 "
-        "UTC (30 s ago); Slurm shows IDLE+CLOUD.",
+        "c3 is in service since 11:59:30 UTC (30 s ago), and idle, but takes no new jobs, by "
+        "Springtide (rebuild); Slurm shows IDLE+CLOUD.",
         "Slurm gives it up when it has been idle for 10 min (timing.idle).",
         "",
     ),
@@ -477,14 +688,14 @@ NODES: dict[str, tuple[NodeCase, str, str, str]] = {
         "Not responding; Slurm shows DOWN+CLOUD.",
         "at 12:01:00 UTC (in 60 s) Springtide removes it and gives its jobs back to the queue, "
         "because its instance is gone.",
-        KILL,
+        LOOK.format("after 12:01:00 UTC"),
     ),
     "its slurmd hangs": (
         NodeCase("c3", READY, **HUNG, due=due("silent", NOON + 570)),
         "c3 should be in service, but Slurm does not hear from it, though its instance runs; "
         "Slurm shows IDLE+CLOUD.",
         f"{SILENCE}; it needs a person if it lasts until 12:09:30 UTC (timing.start).",
-        KILL,
+        LOOK.format("after 12:09:30 UTC"),
     ),
     "its slurmd hangs for long": (
         NodeCase("c3", READY, **HUNG, due=due("silent", NOON - 1), rest=MAINTAINED),
@@ -498,18 +709,18 @@ NODES: dict[str, tuple[NodeCase, str, str, str]] = {
         "c3 should be in service, but whether its instance runs is not known, and Slurm does not "
         "hear from it; Slurm shows IDLE+CLOUD.",
         "Springtide looks again within seconds.",
-        KILL,
+        LOOK.format("in a few seconds"),
     ),
     "busy, and not in its provider's list": (
         NodeCase("c3", READY, seen=UP, due=due("unlisted", NOON + 570)),
-        "c3 is in service and idle, since 11:59:30 UTC (30 s ago); Slurm shows IDLE+CLOUD.",
+        "c3 is in service since 11:59:30 UTC (30 s ago), and idle; Slurm shows IDLE+CLOUD.",
         "nothing for now, though it has jobs and is heard from, but its provider does not list "
         "it; it needs a person if it lasts until 12:09:30 UTC (timing.start).",
         "",
     ),
     "busy, and not in its provider's list for long": (
         NodeCase("c3", READY, seen=UP, due=due("unlisted", NOON)),
-        "c3 is in service and idle, since 11:59:30 UTC (30 s ago); Slurm shows IDLE+CLOUD.",
+        "c3 is in service since 11:59:30 UTC (30 s ago), and idle; Slurm shows IDLE+CLOUD.",
         "nothing by itself: it needs a person, because it has jobs and is heard from, but its "
         "provider does not list it.",
         "",
@@ -520,7 +731,7 @@ NODES: dict[str, tuple[NodeCase, str, str, str]] = {
         "Slurm shows IDLE+CLOUD.",
         "at 12:01:00 UTC (in 60 s) Springtide removes it and gives its jobs back to the queue, "
         "because its instance died.",
-        KILL,
+        LOOK.format("after 12:01:00 UTC"),
     ),
     "dead, among too many at once": (
         NodeCase("c3", READY, **DEAD, due=due("died", NOON), rest=troubles.FEW),
@@ -535,7 +746,7 @@ NODES: dict[str, tuple[NodeCase, str, str, str]] = {
         NodeCase(
             "c3", READY, seen=UP, due=due("vanished", NOON), rest=troubles.disbelieved(["c3", "c4"])
         ),
-        "c3 is in service and idle, since 11:59:30 UTC (30 s ago); Slurm shows IDLE+CLOUD.",
+        "c3 is in service since 11:59:30 UTC (30 s ago), and idle; Slurm shows IDLE+CLOUD.",
         "nothing for now: their provider lists no instance of c[3-4] that runs, but Slurm hears "
         "from them; so many at once are not believed, and nothing is removed; it needs a person.",
         "look whether the provider is well; what is really gone, `tide kill c[3-4]` removes",
@@ -598,6 +809,23 @@ START = [
 def test_a_start_that_is_over_is_one_line() -> None:
     assert past([*START, event("node registered", 28)]) == [
         "started by Slurm for job 17; in service after 12 s"
+    ]
+
+
+def test_a_node_that_joined_on_its_way_up_is_still_one_line() -> None:
+    joined = event("node joined", 30, detail="from 10.0.0.3; slurmd 22.05.8")
+    assert past([*START, joined, event("node registered", 28)]) == [
+        "started by Slurm for job 17; in service after 12 s"
+    ]
+    assert past([*START, joined])[-1] == "joined; it sets itself up"
+
+
+def test_a_boot_that_the_node_gave_up_says_why() -> None:
+    failed = event("boot failed", 29, detail="/home is not mounted")
+    told = past([*START, failed, event("node failed", 28, detail="its boot failed: /home …")])
+    assert told == [
+        "its boot failed: /home is not mounted",
+        "could not start: its boot failed: /home …",
     ]
 
 
@@ -748,8 +976,27 @@ JOBS: dict[str, tuple[JobCase, str, str, str]] = {
         "Slurm starts it when its turn comes and nodes are free.",
         "`sprio -j 17` tells of its priority",
     ),
+    "an image was never built": (
+        JobCase("17", pending("Resources"), groups=["big"], unbuilt="compute"),
+        "job 17 waits: the nodes that it needs are in use, or not there yet (Slurm: Resources).",
+        "Slurm starts it when nodes are free, or can be started.",
+        "`tide image build compute` makes the image that is lacking",
+    ),
     "nodes in use": (
         JobCase("17", pending("Resources"), groups=["big"]),
+        "job 17 waits: the nodes that it needs are in use, or not there yet (Slurm: Resources).",
+        "Slurm starts it when nodes are free, or can be started.",
+        "",
+    ),
+    "a pool that is exhausted": (
+        JobCase("17", pending("Resources"), groups=["big"], pools={"big": 12}),
+        "job 17 waits: the pool of 12 of big is exhausted, all nodes are up and in use "
+        "(Slurm: Resources).",
+        "Slurm starts it when other jobs have ended.",
+        "more names in groups.big.nodes, and `tide apply`, make room for more nodes",
+    ),
+    "one of two pools that is exhausted": (
+        JobCase("17", pending("Resources"), groups=["big", "other"], pools={"big": 12}),
         "job 17 waits: the nodes that it needs are in use, or not there yet (Slurm: Resources).",
         "Slurm starts it when nodes are free, or can be started.",
         "",
@@ -806,6 +1053,33 @@ JOBS: dict[str, tuple[JobCase, str, str, str]] = {
         "c3 could not start, so the job waits again: late (Slurm: BeginTime).",
         BEGIN,
         "`tide log c3` shows what c3 said while it booted",
+    ),
+    "its node did not boot, and is held": (
+        JobCase(
+            "17",
+            pending("BeginTime"),
+            [OFF],
+            operations=[FELL],
+            events=FAILED_BOOT,
+            held_nodes={"c3": ALONE},
+            groups=["big"],
+        ),
+        "c3 could not start, so the job waits again: late (Slurm: BeginTime).",
+        "c3 is held until 12:34:00 UTC: node c3 does not start any more; then it is tried; "
+        f"otherwise {BEGIN}",
+        f"`tide log c3` shows what c3 said while it booted; {LIFT_ALONE}",
+    ),
+    "all nodes that it might get are held": (
+        JobCase(
+            "17",
+            pending("Resources"),
+            held_nodes={"c2": replace(ALONE, until=NOON + 9000, key="node:c2"), "c3": ALONE},
+            groups=["big"],
+        ),
+        "job 17 waits: the nodes that it needs are in use, or not there yet (Slurm: Resources).",
+        "c3 is held until 12:34:00 UTC: node c3 does not start any more; then it is tried; 1 more "
+        "is held too; otherwise Slurm starts it when nodes are free, or can be started.",
+        LIFT_ALONE,
     ),
     "one of its groups is held": (
         JobCase("17", pending("Resources"), held={"big": HELD}, groups=["big", "small"]),
@@ -966,6 +1240,36 @@ JOBS: dict[str, tuple[JobCase, str, str, str]] = {
         "(resume by Slurm for job 17), partly done.",
         "nothing.",
         "`sacct -j 17` knows more, if an account of jobs is kept",
+    ),
+    "over, and Slurm still knows": (
+        JobCase(
+            "17",
+            None,
+            over=Job("17", "COMPLETED", nodes="c3", ended_at=NOON - 23),
+            operations=[FELL],
+        ),
+        "job 17 completed at 11:59:37 UTC on c3; the last that Springtide did for it is operation "
+        "5 (resume by Slurm for job 17), partly done.",
+        "nothing.",
+        "`scontrol show job 17` tells more, as long as Slurm keeps it",
+    ),
+    "cancelled before it had a node": (
+        JobCase("17", None, over=Job("17", "CANCELLED", reason="Priority", ended_at=NOON - 23)),
+        "job 17 was cancelled at 11:59:37 UTC.",
+        "nothing.",
+        "`scontrol show job 17` tells more, as long as Slurm keeps it",
+    ),
+    "failed by itself": (
+        JobCase("17", None, over=Job("17", "FAILED", nodes="c3", reason="NonZeroExitCode")),
+        "job 17 failed on c3 (Slurm: NonZeroExitCode).",
+        "nothing.",
+        "`scontrol show job 17` tells more, as long as Slurm keeps it",
+    ),
+    "came back between two questions": (
+        JobCase("17", None, over=Job("17", "REQUEUED")),
+        "Slurm shows job 17 as REQUEUED.",
+        "that is Slurm's to decide.",
+        "`scontrol show job 17` tells more",
     ),
     "unknown": (
         JobCase("17", None),

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from springtide import boots, decide, maintenance
-from springtide.api import change, shapes, steering, troubles
+from springtide.api import change, images, shapes, steering, troubles, users
 from springtide.api.asked import (
     body_of,
     daemon_of,
@@ -22,7 +22,9 @@ from springtide.api.asked import (
     parse_options,
 )
 from springtide.api.boot import show_boot
+from springtide.api.machines import show_machines
 from springtide.api.peers import is_batch, peer_of
+from springtide.api.timeline import show_timeline, show_typical
 from springtide.api.why import tell_why
 from springtide.daemon import Daemon
 from springtide.engine import Refused
@@ -33,6 +35,7 @@ from springtide.prologs import STARTS
 from springtide.spec import SpecError, UnknownNodes
 from springtide.spec.rebuilds import DEFAULT as REBUILDS
 from springtide.spool import BadRequest, parse_request
+from springtide.story import voice_of
 
 MAX_ROWS = 100_000
 """Of one answer about the past."""
@@ -50,6 +53,8 @@ def create_app(daemon: Daemon) -> Starlette:
         Route("/status", status),
         Route("/nodes", nodes),
         Route("/nodes/{name}/boot", show_boot),
+        Route("/nodes/{name}/timeline", show_timeline),
+        Route("/timeline", show_typical),
         Route("/operations", operations),
         Route("/operations", change.operate, methods=["POST"]),
         Route("/operations/{id}", operation),
@@ -61,10 +66,21 @@ def create_app(daemon: Daemon) -> Starlette:
         Route("/maintenance", steering.change_maintenance, methods=["POST"]),
         Route("/holds", steering.show_holds),
         Route("/holds/lift", steering.lift, methods=["POST"]),
+        Route("/machines", show_machines),
+        Route("/users", users.show_users),
+        Route("/users/kept", users.show_kept),
+        Route("/users", users.add_user, methods=["POST"]),
+        Route("/users/remove", users.remove_user, methods=["POST"]),
+        Route("/images", images.show),
+        Route("/images/build", images.build, methods=["POST"]),
+        Route("/images/snapshot", images.snapshot, methods=["POST"]),
+        Route("/images/clean", images.clean, methods=["POST"]),
+        Route("/images/{name}/log", images.log),
         Route("/why/{what}", tell_why),
         Route("/events", events),
         Route("/plan", plan),
         Route("/hook/prolog", prolog, methods=["POST"]),
+        Route("/hook/poll", poll, methods=["POST"]),
         Route("/hook/{program}", hook, methods=["POST"]),
     ]
     errors: Mapping[Any, Callable[[Request, Exception], Awaitable[Response]]] = {
@@ -107,6 +123,7 @@ async def status(request: Request) -> Response:
             **shapes.status(daemon, running, await _batch(daemon)),
             **shapes.maintaining(await maintenance.read(store)),
             **shapes.held(daemon),
+            "calendar": shapes.calendar(daemon),
             "troubles": await troubles.shown(daemon),
             "boots": shapes.boots(daemon, await store.boot_times(boots.LOOKED_AT)),
         }
@@ -125,7 +142,7 @@ async def _batch(daemon: Daemon) -> dict[str, Any]:
         return {**about, "version": None, "problem": await troubles.away(daemon, str(error))}
     except TimeoutError:
         silent = f"no answer within {PATIENCE_S:g} s; look whether slurmctld runs"
-        return {**about, "version": None, "problem": silent}
+        return {**about, "version": None, "problem": voice_of(daemon.spec).say(silent)}
 
 
 async def nodes(request: Request) -> Response:
@@ -138,8 +155,11 @@ async def nodes(request: Request) -> Response:
     if request.query_params.get("world", "1") == "1":
         seen, instances, problems = await _world(daemon)
     found = decide.instances_of(instances, names)
-    rows = [shapes.node(daemon, name, seen.get(name), found[name]) for name in names]
-    return JSONResponse({"nodes": rows, "problems": problems})
+    groups = {node.group for node in daemon.parts.record.of(names)}
+    configs = {group: daemon.parts.config_of(group) for group in groups}
+    rows = [shapes.node(daemon, name, seen.get(name), found[name], configs) for name in names]
+    kind = daemon.spec.batch.kind
+    return JSONResponse({"nodes": rows, "problems": problems, "batch_kind": kind})
 
 
 def _named(daemon: Daemon, text: str | None) -> tuple[str, ...]:
@@ -172,17 +192,20 @@ async def _world(
 
 
 async def operations(request: Request) -> Response:
-    limit = _limit(request, 100)
-    found = await daemon_of(request).parts.record.store.operations(limit=limit)
-    return JSONResponse({"operations": [shapes.operation_(one) for one in found]})
+    daemon, limit = daemon_of(request), _limit(request, 100)
+    found, voice = await daemon.parts.record.store.operations(limit=limit), voice_of(daemon.spec)
+    waits = daemon.engine.waits_for
+    shown = [shapes.operation_(one, voice, waits(one.id)) for one in found]
+    return JSONResponse({"operations": shown})
 
 
 async def operation(request: Request) -> Response:
-    id = operation_id(request)
-    found = await daemon_of(request).parts.record.store.operation(id)
+    daemon, id = daemon_of(request), operation_id(request)
+    found = await daemon.parts.record.store.operation(id)
     if found is None:
         raise HTTPException(404, f"there is no operation {id}")
-    return JSONResponse(shapes.operation_(found))
+    waits = daemon.engine.waits_for(id)
+    return JSONResponse(shapes.operation_(found, voice_of(daemon.spec), waits))
 
 
 def _limit(request: Request, default: int) -> int:
@@ -222,7 +245,7 @@ async def _events(daemon: Daemon, after: int, follow: bool, **which: Any) -> Asy
             changed.clear()
             for one in await daemon.parts.record.store.events(after=after, **which):
                 after = one.id
-                yield json.dumps(shapes.event(one)) + "\n"
+                yield json.dumps(shapes.event(one, voice_of(daemon.spec))) + "\n"
             if not follow:
                 return
             which["limit"] = EVERYTHING
@@ -262,6 +285,13 @@ async def hook(request: Request) -> Response:
     asked = parse_request(request.path_params["program"], await body_of(request))
     unknown = await daemon.receive(asked)
     return JSONResponse({"received": True, "unknown": fold(unknown)}, 202)
+
+
+async def poll(request: Request) -> Response:
+    """A hook of a polled batch system: something changed. A burst of calls is one look a second."""
+    daemon = _from_batch(request)
+    asyncio.get_running_loop().call_later(daemon.spec.timing.gather, daemon.poller.wake)
+    return JSONResponse({"received": True}, 202)
 
 
 async def prolog(request: Request) -> Response:

@@ -1,6 +1,6 @@
 """What comes with a request: its daemon, its sender, its body, and names in it, all checked.
 
-For the routes of `app` and `change`.
+For the routes of `app` and `change`; `joining` takes only how a body is read.
 """
 
 import json
@@ -38,6 +38,7 @@ OPTIONS: Mapping[Kind, Mapping[str, type]] = {
     Kind.UPDATE: {"batch": int, "pause": float, "limit": float},
     Kind.STOP: {"now": bool, "limit": float},
     Kind.SUSPEND: {"now": bool},
+    Kind.DESTROY: {"leave_batch": bool},
 }
 """What may be said of how an operation is to be done."""
 
@@ -48,13 +49,19 @@ def daemon_of(request: Request) -> Daemon:
     return daemon
 
 
-async def body_of(request: Request) -> dict[str, Any]:
-    """The body as a JSON object; too much or something else is refused."""
+async def raw_body(request: Request, most: int) -> bytes:
+    """More is refused before it is all there."""
     raw = bytearray()
     async for chunk in request.stream():
         raw += chunk
-        if len(raw) > MAX_BODY:
-            raise HTTPException(413, f"more than {MAX_BODY} bytes")
+        if len(raw) > most:
+            raise HTTPException(413, f"more than {most} bytes")
+    return bytes(raw)
+
+
+async def body_of(request: Request) -> dict[str, Any]:
+    """The body as a JSON object; too much or something else is refused."""
+    raw = await raw_body(request, MAX_BODY)
     try:
         body = json.loads(raw)
     except (ValueError, RecursionError) as error:
@@ -70,7 +77,7 @@ def who_may_change(request: Request) -> Peer:
         allowed = f"root, {daemon.spec.batch.user}"
         if daemon.spec.admin_group:
             allowed += f" and members of {daemon.spec.admin_group}"
-        raise HTTPException(403, f"{peer.name} may not change this cluster; {allowed} may")
+        raise HTTPException(403, f"user {peer.name} may not change this cluster; {allowed} may")
     return peer
 
 

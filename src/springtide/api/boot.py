@@ -25,10 +25,10 @@ async def show_boot(request: Request) -> Response:
     _refuse_strangers(request, daemon)
     if name not in daemon.spec.node_group:
         daemon.spec.require([name])
-    generation = _generation(request)
+    generation = generation_of(request)
     kept = _kept(daemon, name, generation)
     try:
-        answer = await _live(daemon, name, generation) or kept
+        answer = both(await _live(daemon, name, generation), kept)
     except CloudError:
         if kept is None:
             raise
@@ -38,13 +38,22 @@ async def show_boot(request: Request) -> Response:
     return JSONResponse({"node": name, **answer})
 
 
+def both(live: dict[str, Any] | None, kept: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What an instance says, and what its node sent us when it gave up: not all clouds show all."""
+    if live is None or kept is None or live["generation"] != kept["generation"]:
+        return live or kept
+    if live["text"].strip() in kept["text"]:
+        return {**live, "text": kept["text"]}
+    return {**live, "text": f"{live['text']}\n{kept['text']}"}
+
+
 def _refuse_strangers(request: Request, daemon: Daemon) -> None:
     peer = peer_of(request)
     if not may_change(peer, daemon.spec):
         raise HTTPException(403, f"{peer.name} may not read boot logs; ask an admin of the cluster")
 
 
-def _generation(request: Request) -> int | None:
+def generation_of(request: Request) -> int | None:
     text = request.query_params.get("generation")
     if text is None:
         return None

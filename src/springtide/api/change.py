@@ -1,8 +1,9 @@
 """The routes that change something; who may ask is decided per peer."""
 
-import os
+import asyncio
 from collections.abc import Mapping
-from pathlib import Path
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -24,12 +25,14 @@ from springtide.api.peers import Peer
 from springtide.daemon import Daemon
 from springtide.model import Kind
 from springtide.people import Answer
-from springtide.spec import parse
-from springtide.spec.leaving import Changes
+from springtide.spec import Cluster, parse
+from springtide.spec.leaving import Changes, diff
 from springtide.spec.source import MAX_SIZE
 from springtide.spool import BadRequest
 
 KILL = "kill"
+CANCEL_S = 5.0
+"""So long whoever cancels waits for the end."""
 
 
 async def operate(request: Request) -> Response:
@@ -73,7 +76,7 @@ async def _do(
         case Kind.DEPLOY:
             return await people.deploy(by)
         case Kind.DESTROY:
-            return await people.destroy(by)
+            return await people.destroy(by, options)
         case Kind.STOP:
             return await people.stop(by, options)
         case Kind.REBUILD:
@@ -115,7 +118,9 @@ def _refuse_protected(daemon: Daemon, body: Mapping[str, Any], word: str) -> Non
 async def cancel(request: Request) -> Response:
     peer = who_may_change(request)
     id = operation_id(request)
-    await daemon_of(request).engine.cancel(id, peer.name)
+    with suppress(TimeoutError):  # what is left is cleaned up, whether somebody waits or not
+        async with asyncio.timeout(CANCEL_S):
+            await daemon_of(request).engine.cancel(id, peer.name)
     return JSONResponse({"cancelled": id})
 
 
@@ -144,33 +149,39 @@ async def apply(request: Request) -> Response:
     daemon, body = daemon_of(request), await body_of(request)
     text = text_of(body, "spec", MAX_SIZE)
     wanted = parse(text, text_of(body, "file") or "the cluster file")
+    sizes = _sizes(body) | ({} if peer.uid == 0 else _resized(daemon, wanted))
+    daemon.people.planner.refuse_against_calendar(wanted, sizes)
+    warnings = daemon.people.planner.warnings(wanted)
     if body.get("dry_run") is True:
-        return JSONResponse(shapes.applying(*await daemon.people.planner.plan_apply(wanted)))
+        changes, plans = await daemon.people.foresee(wanted)
+        return JSONResponse(shapes.applying(changes, plans, warnings))
     async with daemon.people.applying:
         changes, plans = await daemon.people.planner.plan_apply(wanted)
         _refuse_more_than_sizes(peer, changes)
         if any(plan.kind is Kind.SHRINK for plan in plans):
             _refuse_protected(daemon, body, "shrink")
         base = text_of(body, "base")
-        answer = await daemon.people.apply(wanted, peer.name, lambda: _store(daemon, text), base)
+        store = partial(daemon.layout.keep_spec, text.encode())
+        answer = await daemon.people.apply(wanted, peer.name, store, base)
     if peer.uid == 0 and (file := text_of(body, "file")):
         await daemon.parts.keep_file(file)
-    return JSONResponse({**shapes.answer(answer), **shapes.applying(changes, plans)}, 202)
+    return JSONResponse({**shapes.answer(answer), **shapes.applying(changes, plans, warnings)}, 202)
+
+
+def _sizes(body: Mapping[str, Any]) -> dict[str, int]:
+    """The sizes of groups that somebody named, if that is where the file comes from."""
+    given = body.get("sizes") or {}
+    if isinstance(given, dict) and all(type(size) is int for size in given.values()):
+        return given
+    raise BadRequest("sizes is no JSON object of groups and numbers")
+
+
+def _resized(daemon: Daemon, wanted: Cluster) -> dict[str, int]:
+    """The sizes that are others in a file: all that somebody may change who is not root."""
+    return {key: size for key, (_, size) in diff(daemon.parts.wanted, wanted).sizes.items()}
 
 
 def _refuse_more_than_sizes(peer: Peer, changes: Changes) -> None:
     """A cluster file can say what root runs, so only root may say that."""
     if peer.uid != 0 and not changes.only_sizes:
         raise HTTPException(403, f"{peer.name} may only resize groups; root may change the rest")
-
-
-def _store(daemon: Daemon, text: str) -> None:
-    """The copy from which the cluster can be served and destroyed without the file."""
-    copy: Path = daemon.layout.stored_spec
-    fresh = copy.with_name(f".{copy.name}.new")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(copy)

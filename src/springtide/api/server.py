@@ -11,6 +11,7 @@ from pathlib import Path
 import uvicorn
 
 from springtide.api.app import create_app
+from springtide.api.entrance import Entrance
 from springtide.api.log import configure_log
 from springtide.api.peers import PeerProtocol
 from springtide.compose import compose
@@ -28,11 +29,18 @@ OPEN_FILES = 65_536
 async def serve(spec: Cluster, file: Path | None = None) -> None:
     """The life of a daemon."""
     layout = Layout(spec.state)
+    known = layout.is_ours
     async with sole(layout):
         configure_log(layout)
         allow_open_files()
-        daemon = compose(spec, file)
         try:
+            daemon = compose(spec, file)
+        except DaemonError:
+            if not known:
+                remove_state(layout)  # nobody would find a cluster in it to destroy
+            raise
+        try:
+            _keep_copy(layout, file)
             async with daemon.running():
                 await _serve(daemon, layout.socket)
         finally:
@@ -41,6 +49,12 @@ async def serve(spec: Cluster, file: Path | None = None) -> None:
                 await provider.close()
         if daemon.destroyed.is_set():
             remove_state(layout, await asyncio.to_thread(leave, daemon.spec))
+
+
+def _keep_copy(layout: Layout, file: Path | None) -> None:
+    """If nobody did before: what a daemon alone has made must be found and destroyed too."""
+    if file is not None and not layout.stored_spec.exists():
+        layout.keep_spec(file.read_bytes())
 
 
 def allow_open_files() -> None:
@@ -84,11 +98,14 @@ async def _serve(daemon: Daemon, path: Path) -> None:
         timeout_graceful_shutdown=GRACE_S,
     )
     server = uvicorn.Server(config)
-    stopping = asyncio.create_task(_stop_when_destroyed(daemon, server))
+    works = (_stop_when_destroyed(daemon, server), Entrance(daemon.joining).run())
+    beside = [asyncio.create_task(work) for work in works]
     try:
         await server.serve(sockets=[listener])
     finally:
-        stopping.cancel()
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
         with suppress(FileNotFoundError):
             path.unlink()
 

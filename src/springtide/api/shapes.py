@@ -1,12 +1,13 @@
 """The JSON that leaves the daemon: its shape is a promise, kept by tests and by docs/api.md."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from springtide import __version__, service
 from springtide.boots import advise, summarize
+from springtide.calendar import limits
 from springtide.daemon import Daemon
 from springtide.holds import describe
 from springtide.maintenance import Maintenance
@@ -15,16 +16,18 @@ from springtide.nodeset import fold
 from springtide.people import Answer
 from springtide.plans import Plan
 from springtide.ports import BatchNode, Instance
-from springtide.spec import Slurm
 from springtide.spec.fingerprint import fingerprint
 from springtide.spec.leaving import Changes
-from springtide.story import Story, in_short
+from springtide.story import Story, Voice, in_short, voice_of
 
 Json = dict[str, Any]
 
+WRITTEN = Voice()
+"""Speaks as things are written."""
+
 
 def status(daemon: Daemon, operations: Sequence[Operation], batch: Json) -> Json:
-    nodes = daemon.parts.record.nodes
+    nodes, voice = daemon.parts.record.nodes, voice_of(daemon.spec)
     counts = Counter(node.state for name, node in nodes.items() if name in daemon.spec.node_group)
     return {
         "cluster": daemon.spec.cluster,
@@ -32,7 +35,7 @@ def status(daemon: Daemon, operations: Sequence[Operation], batch: Json) -> Json
         "spec": fingerprint(daemon.parts.wanted),
         "applied": daemon.parts.applied.spec == fingerprint(daemon.parts.wanted),
         "stopped": daemon.parts.stopped,
-        "attached": isinstance(daemon.spec.batch, Slurm) and daemon.spec.batch.attach is not None,
+        "attached": daemon.spec.attached,
         "protected": daemon.spec.protected,
         "file": daemon.parts.file or None,
         "state_directory": str(daemon.layout.state),
@@ -41,7 +44,9 @@ def status(daemon: Daemon, operations: Sequence[Operation], batch: Json) -> Json
         "batch": batch,
         "record": {"problem": daemon.parts.record.store.problem or None},
         "nodes": {state.value: counts[state] for state in NodeState},
-        "operations": [operation_(one) for one in operations],
+        "operations": [
+            operation_(one, voice, daemon.engine.waits_for(one.id)) for one in operations
+        ],
     }
 
 
@@ -73,23 +78,52 @@ def held(daemon: Daemon) -> Json:
     return {"held": dict(holding.held_groups(daemon.spec)), "holds": len(holding.current)}
 
 
+def calendar(daemon: Daemon) -> list[Json]:
+    """The groups for which an entry of the calendar holds now."""
+    now = daemon.parts.clock
+    return [
+        {
+            "group": key,
+            "min": held.min,
+            "max": held.max,
+            "entry": held.label,
+            "until_at": held.until.timestamp() if held.until else None,
+            "text": held.words(now),
+        }
+        for key, held in limits(daemon.parts.wanted, now).items()
+        if held.entry is not None
+    ]
+
+
 def boots(daemon: Daemon, times: Iterable[tuple[str, float]]) -> list[Json]:
     """How long nodes took to start, and what to set if the limit leaves them no room."""
     limit_s = daemon.spec.timing.start
     return [{**asdict(one), "advice": advise(one, limit_s) or None} for one in summarize(times)]
 
 
-def node(daemon: Daemon, name: str, batch: BatchNode | None, instances: Iterable[Instance]) -> Json:
-    """A node on premises has no record, so its state is null."""
+def node(
+    daemon: Daemon,
+    name: str,
+    batch: BatchNode | None,
+    instances: Iterable[Instance],
+    configs: Mapping[str, str],
+) -> Json:
+    """A node on premises has no record, so its state is null.
+
+    `configs` are the fingerprints of what nodes of each group would start with now.
+    """
     record = daemon.parts.record.nodes.get(name)
     group, found = daemon.spec.node_group[name], list(instances)
+    said = {} if record is None else {"reason": voice_of(daemon.spec).say(record.reason)}
     return {
         **(asdict(Node(name, group)) | {"state": None} if record is None else asdict(record)),
+        **said,
         "partitions": [
             key for key, partition in daemon.spec.partitions.items() if group in partition.groups
         ],
-        "wanted_image": None if record is None else daemon.spec.groups[group].image,
+        "wanted_image": None if record is None else daemon.parts.wanted_image(group),
         "outdated": None if record is None else _outdated(daemon, record, found),
+        "unconfigured": None if record is None else _unconfigured(record, configs),
         "batch": None
         if batch is None
         else {
@@ -121,10 +155,18 @@ def _outdated(daemon: Daemon, record: Node, instances: Sequence[Instance]) -> st
     """In what its instance differs from the file; null if it has none, or is as it should be."""
     if record.state is NodeState.OFF:
         return None
-    return service.outdated(daemon.spec, [record], instances).get(record.name)
+    images = {record.group: daemon.parts.wanted_image(record.group)}
+    return service.outdated(daemon.spec, [record], instances, images).get(record.name)
 
 
-def operation_(one: Operation) -> Json:
+def _unconfigured(record: Node, configs: Mapping[str, str]) -> str | None:
+    """That it started with another configuration than the file's of now; null if it did not."""
+    if record.state is NodeState.OFF:
+        return None
+    return service.unconfigured([record], configs).get(record.name)
+
+
+def operation_(one: Operation, voice: Voice = WRITTEN, waits_for: str = "") -> Json:
     return {
         "id": one.id,
         "kind": one.kind.value,
@@ -133,12 +175,13 @@ def operation_(one: Operation) -> Json:
         "step": one.step.value if one.step and not one.state.finished else None,
         "steps": [step.value for step in PLANS[one.kind]],
         "steps_done": one.next_step,
-        "fallen": dict(one.fallen),
+        "fallen": {name: voice.say(why) for name, why in one.fallen.items()},
         "done": fold(name for name in one.done if name not in one.fallen),
         "later": fold(one.later),
+        "waits_for": waits_for,
         "options": dict(one.options),
         "asked_by": one.asked_by,
-        "reason": one.reason,
+        "reason": voice.say(one.reason),
         "created_at": one.created_at,
         "started_at": one.started_at,
         "ended_at": one.ended_at,
@@ -153,8 +196,8 @@ def answer(one: Answer) -> Json:
     }
 
 
-def event(one: Event) -> Json:
-    return asdict(one)
+def event(one: Event, voice: Voice = WRITTEN) -> Json:
+    return asdict(one) | {"what": voice.say(one.what), "detail": voice.say(one.detail)}
 
 
 def story(one: Story, problems: Sequence[str]) -> Json:
@@ -200,10 +243,11 @@ def plan(one: Plan) -> Json:
     }
 
 
-def applying(changes: Changes, plans: Iterable[Plan]) -> Json:
+def applying(changes: Changes, plans: Iterable[Plan], warnings: Sequence[str]) -> Json:
     """What another cluster file changes, and the operations that follow."""
     return {
         "changes": list(changes.lines),
         "refusals": list(changes.refusals),
         "plans": [plan(one) for one in plans],
+        "warnings": list(warnings),
     }

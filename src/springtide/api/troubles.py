@@ -13,11 +13,12 @@ from springtide.nodeset import fold
 from springtide.ports import Instance
 from springtide.repairs import Finding
 from springtide.spec.fingerprint import fingerprint
-from springtide.story import Rest, troubles
+from springtide.story import Rest, troubles, voice_of
 from springtide.story.telling import Told
 from springtide.triage import Repair
 
 PERSON, KEPT, BRAKE, DRIFT = "needs a person", "not repaired", "brake", "drift"
+CLOSED = "nodes cannot join"
 
 
 async def shown(daemon: Daemon) -> dict[str, list[str]]:
@@ -31,8 +32,12 @@ async def shown(daemon: Daemon) -> dict[str, list[str]]:
         KEPT: _lines(kept),
         BRAKE: [] if rest else _braked(daemon),
         DRIFT: await _drift(daemon),
+        CLOSED: [daemon.joining.closed] if daemon.joining.closed else [],
+        **{what: [said] for what, said in daemon.poller.troubles.items()},
+        **{what: [said] for what, said in daemon.reconciler.troubles.items()},
     }
-    return {what: some for what, some in lines.items() if some}
+    voice = voice_of(daemon.spec)
+    return {what: voice.say_all(some) for what, some in lines.items() if some}
 
 
 def _lines(found: Iterable[Finding]) -> list[str]:
@@ -74,7 +79,8 @@ async def away(daemon: Daemon, error: str) -> str:
     """The same in a line; what does not run is known better than by what it answered."""
     missing = await daemon.parts.batch.standing()
     told = await _outage(daemon, missing)
-    return f"{told.now}; {told.next}; {told.do}" if missing else error
+    line = f"{told.now}; {told.next}; {told.do}" if missing else error
+    return voice_of(daemon.spec).say(line)
 
 
 async def _outage(daemon: Daemon, missing: str) -> Told:
@@ -101,7 +107,7 @@ async def drifted(
     parts, rules = daemon.parts, daemon.spec.drift
     configs = {group: parts.config_of(group) for group in {node.group for node in nodes}}
     stale = service.unconfigured(nodes, configs)
-    found = stale | service.outdated(daemon.spec, nodes, instances)
+    found = stale | service.outdated(daemon.spec, nodes, instances, parts.wanted_images())
     if not found:
         return {}
     stopped = await parts.record.store.get(drift.FACT) == fingerprint(parts.wanted)

@@ -3,31 +3,23 @@
 Everybody may ask. Who does not answer in time is named, and the rest is told all the same.
 """
 
-import asyncio
-import re
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from springtide import boots, decide, holds, repairs, story, triage
-from springtide.api import shapes, troubles
+from springtide import decide, repairs, story, triage
+from springtide.api import shapes, starting, troubles, waiting
 from springtide.api.asked import daemon_of
+from springtide.api.question import Asked
 from springtide.daemon import Daemon
-from springtide.holds import Stage
 from springtide.model import Event, Kind, Node, NodeState, Operation
-from springtide.ports import BatchNode, CloudError, Instance, Job, Unavailable
-from springtide.steps.census import FRESH_S
+from springtide.ports import BatchNode, Instance, Job
 from springtide.story import Due, Held, JobCase, NodeCase, Rest, Story
 from springtide.story.telling import Told
 from springtide.triage import Owner, Repair
 
-T = TypeVar("T")
-
-PATIENCE_S = 5.0
-"""Slurm's commands wait longer for a slurmctld that is away."""
 MOST_EVENTS = 5000
 """That are read of a node or of an operation."""
 RECENT = 200
@@ -35,93 +27,23 @@ RECENT = 200
 LAST = 5
 """Operations of a job whose events are told."""
 
-_JOB = re.compile(r"[0-9]{1,18}(?:_[0-9]{1,18})?")
-
 
 async def tell_why(request: Request) -> Response:
     daemon, what = daemon_of(request), request.path_params["what"]
     most = None if request.query_params.get("all") == "1" else story.MOST_TOLD
-    asked = Asked(daemon)
-    if _JOB.fullmatch(what):
+    asked, voice = Asked(daemon), story.voice_of(daemon.spec)
+    if _is_job(daemon, what):
         told = await _job(asked, what, most)
     else:
         told = await _node(asked, what, most)
-    return JSONResponse(shapes.story(told, asked.problems))
+    return JSONResponse(shapes.story(voice.tell(told), voice.say_all(asked.problems)))
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """One question, and who did not answer it."""
-
-    daemon: Daemon
-    problems: list[str] = field(default_factory=list)
-
-    @property
-    def closed(self) -> str:
-        """Why nothing is started at all."""
-        if self.daemon.parts.site is None:
-            return "the cluster is not deployed yet; run `tide deploy`"
-        return "the cluster is stopped; run `tide start`" if self.daemon.parts.stopped else ""
-
-    async def of(self, question: Awaitable[T], nothing: T) -> T:
-        """An answer, or `nothing` and a problem; a command that hangs is left to its end."""
-        asking = asyncio.ensure_future(question)
-        await asyncio.wait([asking], timeout=PATIENCE_S)
-        if not asking.done():
-            asking.cancel()
-            self.problems.append(f"no answer within {PATIENCE_S:g} s; see `tide check`")
-            return nothing
-        try:
-            return asking.result()
-        except (Unavailable, CloudError) as error:
-            self.problems.append(str(error))
-            return nothing
-
-    async def nodes(self, *names: str) -> Mapping[str, BatchNode]:
-        if self.closed:
-            return {}
-        return await self.of(self.daemon.parts.batch.nodes(names), {})
-
-    async def jobs(self) -> Sequence[Job]:
-        if self.closed:
-            return ()
-        return await self.of(self.daemon.parts.batch.jobs(), ())
-
-    async def instances(self, nodes: Iterable[Node]) -> dict[str, list[Instance]]:
-        """From a list that all who ask within a moment share: clouds throttle who asks often."""
-        parts, names = self.daemon.parts, [node.name for node in nodes]
-        found = [parts.providers.get(node.group, parts.home) for node in nodes]
-        providers = {id(provider): provider for provider in found}.values()
-        lists = [await self.of(parts.census.instances(one), ()) for one in providers]
-        return decide.instances_of([one for some in lists for one in some], names)
-
-    def is_news(self, node: Node) -> bool:
-        """Whether its record may be younger than the list of its provider, which says nothing."""
-        return self.daemon.parts.record.now() - node.changed_at <= FRESH_S
-
-    async def usual_s(self, groups: Iterable[str]) -> float | None:
-        """How long nodes of these groups took to start of late, of the slowest group."""
-        times = await self.daemon.parts.record.store.boot_times(boots.LOOKED_AT)
-        wanted = frozenset(groups)
-        known = [one.median_s for one in boots.summarize(times) if one.group in wanted]
-        return max(known, default=None)
-
-    def held(self) -> dict[str, Held]:
-        """Groups of which no node is launched, or only one to try."""
-        found = {
-            group: self._hold(group)
-            for group in self.daemon.parts.holding.held_groups(self.daemon.spec)
-        }
-        return {group: hold for group, hold in found.items() if hold}
-
-    def _hold(self, group: str) -> Held | None:
-        parts, now = self.daemon.parts, self.daemon.parts.record.now()
-        found = holds.of_group(self.daemon.spec, group, parts.holding.known, now)
-        shut = [hold for hold in found if holds.stage(hold, now) is not Stage.OPEN]
-        last = max(shut, key=lambda hold: hold.until, default=None)
-        if last is None:
-            return None
-        return Held(holds.summary(last), last.until, last.key.removeprefix("group:"))
+def _is_job(daemon: Daemon, what: str) -> bool:
+    """Nodes may be called as jobs of polled batch systems are: 17.server."""
+    if not waiting.is_polled(daemon.spec):
+        return story.JOB.fullmatch(what) is not None
+    return what not in daemon.spec.node_group and story.POLLED_JOB.fullmatch(what) is not None
 
 
 # --- a node ------------------------------------------------------------------------------------
@@ -151,22 +73,27 @@ async def _node_case(asked: Asked, name: str, most_events: int) -> NodeCase:
     unfinished = await store.operations(unfinished=True)
     node = record.nodes.get(name)
     is_news = node is not None and asked.is_news(node)
+    operation = story.holder(unfinished, node) if node else None
     return NodeCase(
         name,
         node,
         events=events,
         operations=await _named(daemon, events),
-        operation=story.holder(unfinished, node) if node else None,
+        operation=operation,
         seen=seen,
         silent=silent,
         jobs=[job for job in jobs if name in decide.job_nodes(job)],
         instances=[] if is_news else instances,
         unlisted=is_news or len(asked.problems) > before,
-        held=asked.held().get(group),
+        held=asked.held().get(group) or asked.held_alone().get(name),
         outage=outage,
+        hindrance=await starting.hindered(daemon, node, events, operation),
+        unbuilt=starting.unbuilt(daemon, [group]),
         drift=await _drift(daemon, node, instances),
         closed=asked.closed,
-        always_up=name in daemon.parts.wanted.always_up,
+        always_up=name in daemon.parts.kept_up(),
+        calendar=asked.calendar().get(group, ""),
+        full=node is not None and node.state is NodeState.OFF and asked.is_full(group),
         usual_s=await asked.usual_s([group]),
         timing=daemon.spec.timing,
     )
@@ -180,7 +107,7 @@ def _due(asked: Asked, case: NodeCase, node: Node) -> Due | None:
     if case.closed or case.operation or asked.problems:
         return None
     due = None if asked.is_news(node) else _finding(asked.daemon, node, case.seen, case.instances)
-    if due and case.held and due.rule.repair in (Repair.UNDRAIN, Repair.RELEASE):
+    if due and (case.held or case.too_many) and due.rule.repair in (Repair.UNDRAIN, Repair.RELEASE):
         return None
     return due
 
@@ -222,9 +149,16 @@ async def _drift(daemon: Daemon, node: Node | None, instances: Sequence[Instance
 async def _job(asked: Asked, id: str, most: int | None) -> Story:
     daemon = asked.daemon
     record, now = daemon.parts.record, daemon.parts.record.now()
-    job = next((job for job in await asked.jobs() if job.id == id), None)
-    operations = await _operations(daemon, job, id)
+    jobs = await asked.jobs()
+    id = await waiting.known_as(daemon, id, jobs, RECENT)
+    job = next((job for job in jobs if job.id == id), None)
+    over = None if job else await asked.past_job(id)
+    wait = waiting.wait_of(daemon, job, _groups(daemon, job, ()))
+    coming = tuple(wait.starting) if wait else ()
+    operations = await _operations(daemon, job, id, coming)
     names, shared = _nodes(job, operations, id)
+    if coming and not names:
+        names, shared = coming, True
     groups = _groups(daemon, job, names)
     silent = "; ".join(asked.problems)
     nodes = record.of(names)
@@ -232,17 +166,23 @@ async def _job(asked: Asked, id: str, most: int | None) -> Story:
     case = JobCase(
         id,
         job,
+        over=over,
         nodes=nodes,
         shared=shared,
         operations=operations,
         events=await _events(daemon, operations, id, names),
         held=asked.held(),
+        held_nodes=_held_nodes(asked, groups, names),
+        calendar=asked.calendar(short=True),
         groups=groups,
+        pools=_pools(daemon, groups),
         dues=dues,
         rests={name: rest for name in dues if (rest := await _rest(daemon, name))},
         silent=silent,
         outage=await troubles.outage(daemon) if silent else None,
         closed=asked.closed,
+        unbuilt=starting.unbuilt(daemon, groups),
+        wait=wait,
         usual_s=await asked.usual_s(groups),
         start_s=daemon.spec.timing.start,
     )
@@ -265,11 +205,13 @@ async def _dues(asked: Asked, nodes: Sequence[Node]) -> dict[str, Due]:
     return {name: due for name, due in found.items() if due}
 
 
-async def _operations(daemon: Daemon, job: Job | None, id: str) -> list[Operation]:
+async def _operations(
+    daemon: Daemon, job: Job | None, id: str, coming: Iterable[str]
+) -> list[Operation]:
     """The last that were for it, and those at its nodes since then; oldest first."""
     record = daemon.parts.record
     unfinished = await record.store.operations(unfinished=True)
-    nodes = record.of(decide.job_nodes(job)) if job else []
+    nodes = record.of((*decide.job_nodes(job), *coming)) if job else []
     holders = [one for node in nodes if (one := story.holder(unfinished, node))]
     recent = await record.store.operations(limit=RECENT)
     starts = [one for one in recent if story.is_for(one, id)][:LAST]
@@ -303,6 +245,29 @@ def _groups(daemon: Daemon, job: Job | None, names: Iterable[str]) -> list[str]:
     groups = [group for partition in known for group in partition.groups]
     nodes = daemon.parts.record.of(names)
     return list(dict.fromkeys(groups or [node.group for node in nodes]))
+
+
+def _held_nodes(asked: Asked, groups: Iterable[str], names: Iterable[str]) -> dict[str, Held]:
+    """Of the nodes that were asked for; of all that are off, if no other is left to start."""
+    held = {n: hold for n, hold in asked.held_alone().items() if _is_off(asked.daemon, n)}
+    ours = [name for name in names if name in held]
+    known, wanted = asked.daemon.parts.record.nodes.values(), frozenset(groups)
+    off = [n.name for n in known if n.group in wanted and n.state is NodeState.OFF]
+    if not ours and all(name in held for name in off):
+        ours = off
+    return {name: held[name] for name in ours}
+
+
+def _is_off(daemon: Daemon, name: str) -> bool:
+    return any(node.state is NodeState.OFF for node in daemon.parts.record.of([name]))
+
+
+def _pools(daemon: Daemon, groups: Iterable[str]) -> dict[str, int]:
+    """The groups of which every node is up, and how many these are."""
+    known = daemon.parts.record.nodes
+    off = {node.group for node in known.values() if node.state is NodeState.OFF}
+    sizes = {group: len(daemon.spec.names(group)) for group in groups if group not in off}
+    return {group: size for group, size in sizes.items() if size}
 
 
 async def _events(

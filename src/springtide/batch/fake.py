@@ -7,16 +7,19 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from springtide.batch.fake_records import FakeJob, FakeNode, Reboot, Timing
 from springtide.batch.fake_scheduler import FakeScheduler, loop_time
-from springtide.ports import OURS, BatchNode, Job, Power, Site, Unavailable
+from springtide.ports import CALENDAR, OURS, UNREADY, BatchNode, Job, Power, Site, Unavailable
 
 __all__ = ["FakeBatch", "FakeJob", "Timing"]
 
 
 class FakeBatch(FakeScheduler):
     """The world and, as with Slurm, one way in for all: it outlives the daemons that call it."""
+
+    reboots = True
 
     def __init__(
         self,
@@ -57,6 +60,11 @@ class FakeBatch(FakeScheduler):
         async with self._call("jobs"):
             return [job.shown() for job in self._open.values()]
 
+    async def past_job(self, id: str) -> Job | None:
+        async with self._call("past_job"):
+            job = next((job for job in self.finished if job.id == id), None)
+            return replace(job.shown(), ended_at=job.ended_at) if job else None
+
     async def set_addresses(self, addresses: Mapping[str, str]) -> None:
         async with self._call("set_addresses"):
             for node in self._named(addresses):
@@ -93,7 +101,9 @@ class FakeBatch(FakeScheduler):
     async def drain(self, nodes: Iterable[str], reason: str, by: str = OURS) -> None:
         async with self._call("drain"):
             for node in self._named(nodes):
-                if not node.drained or (node.owner == OURS and by != OURS):
+                again = reason.startswith(CALENDAR) and node.reason.startswith(_words(CALENDAR))
+                ours = node.owner == OURS and (by != OURS or again)
+                if not node.drained or ours or (reason.startswith(UNREADY) and not node.reason):
                     node.drained, node.owner, node.reason = True, by, _words(reason, by)
 
     async def undrain(self, nodes: Iterable[str], by: str | None = OURS) -> None:
@@ -169,7 +179,7 @@ class FakeBatch(FakeScheduler):
                 self._soon()
             return "" if known else "started"
 
-    async def stop(self) -> None:
+    async def stop(self, for_good: bool = True) -> None:
         async with self._call("stop"):
             self.site = None
 

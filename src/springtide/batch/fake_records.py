@@ -86,6 +86,7 @@ class FakeNode:
     reason: str = ""
     boot_at: float | None = None
     job: FakeJob | None = None
+    busy_at: float | None = None
     limit: asyncio.TimerHandle | None = None  # of its time in this state
     joining: asyncio.TimerHandle | None = None
 
@@ -102,6 +103,8 @@ class FakeNode:
     def shown(self) -> BatchNode:
         rebooting = self.reboot is Reboot.ISSUED
         marks = {"DRAIN"} if self.drained else set()
+        if self.leaving:
+            marks.add("POWER_DOWN")
         return BatchNode(
             self.name,
             state="DOWN" if self.down else "ALLOCATED" if self.job else "IDLE",
@@ -112,6 +115,7 @@ class FakeNode:
             reason=self.reason,
             boot_at=self.boot_at,
             busy=self.job is not None,
+            busy_at=self.busy_at,
             drained=self.drained,
             owner=self.owner,
         )

@@ -39,6 +39,7 @@ class FakeScheduler:
         self.on_drain_lost: list[Callable[[str, str], object]] = []  # a person's, and by what
         self.exempt: frozenset[str] = frozenset()  # SuspendExcNodes
         self.closed = False  # jobs wait
+        self.gateway: str | None = None  # where registrations come from, if not from nodes
         self.finished: list[FakeJob] = []
         self.killed_jobs: dict[str, str] = {}  # jobs that ran well until somebody's deed
         self._nodes = {name: FakeNode(name) for name in nodes}
@@ -75,6 +76,12 @@ class FakeScheduler:
         self._open[job.id] = job
         self._soon()
         return job
+
+    def finish(self, id: str) -> None:
+        """A job that runs ends well now, however long it was to last."""
+        job = self._open[id]
+        _stop(job.end)
+        self._end(job)
 
     def boot_seen(self, name: str) -> None:
         """The instance of a node runs; in a moment its slurmd will report."""
@@ -118,6 +125,7 @@ class FakeScheduler:
         if not node.drained:
             node.reason = ""
         node.boot_at = self._now()
+        node.address = self.gateway or node.address
         self._settle(node)
 
     def _settle(self, node: FakeNode) -> None:
@@ -342,7 +350,7 @@ class FakeScheduler:
 
     def _let_go(self, names: Iterable[str]) -> None:
         for node in (self._nodes[name] for name in names):
-            node.job = None
+            node.job, node.busy_at = None, self._now()
             if node.registered:
                 self._settle(node)
 

@@ -8,16 +8,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Lock
 
 from springtide.batch import slurm_control, slurm_place, slurm_rebuild, slurm_text
+from springtide.batch.running import TIMEOUT_S
 from springtide.batch.slurm_accounting import Accounting
-from springtide.batch.slurm_commands import TIMEOUT_S, Commands
+from springtide.batch.slurm_commands import Commands, past_job
 from springtide.batch.slurm_conf import (
     TooOldError,
     control_host,
     hides_nodes,
-    needs_restart,
     render,
     slurm_of,
 )
+from springtide.batch.slurm_conf_lines import needs_restart
 from springtide.batch.slurm_control import Control
 from springtide.batch.slurm_hidden import Hidden
 from springtide.batch.slurm_nodes import SlurmNodes
@@ -85,6 +86,9 @@ class Slurm(SlurmNodes):
         return await self._in_thread(
             lambda: slurm_text.parse_jobs(self._commands.checked(command).stdout)
         )
+
+    async def past_job(self, id: str) -> Job | None:
+        return await self._in_thread(lambda: past_job(self._commands, id))
 
     async def tell(self, job: str, text: str) -> None:
         """Several, separated by commas, cost one command; one that is gone does not stop it."""
@@ -210,7 +214,7 @@ class Slurm(SlurmNodes):
                 f"slurmctld runs but does not answer; kill it and deploy again: {error}"
             ) from error
 
-    async def stop(self) -> None:
+    async def stop(self, for_good: bool = True) -> None:
         await self._in_thread(self._stop)
 
     def _stop(self) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from springtide.batch import slurm_service, slurm_text
+from springtide.batch.running import ran
 from springtide.batch.slurm_conf import control_host, slurm_of, state_save
 from springtide.batch.slurm_database import (
     DATABASE,
@@ -159,16 +160,7 @@ class Accounting:
     def _sacctmgr(self, *arguments: str) -> str:
         environment = {"PATH": slurm_service.PATH, "LC_ALL": "C", "SLURM_CONF": str(self._conf)}
         try:
-            done = subprocess.run(
-                ["sacctmgr", *arguments],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                encoding="utf-8",
-                errors="replace",
-                timeout=COMMAND_S,
-                check=False,
-            )
+            done = ran(["sacctmgr", *arguments], environment, COMMAND_S)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise self._silent(str(error)) from error
         if done.returncode:

@@ -64,7 +64,7 @@ class AttachedSlurm(Slurm):
     async def open(self) -> None:
         await self._in_thread(self._attachment.open)
 
-    async def stop(self) -> None:
+    async def stop(self, for_good: bool = True) -> None:
         """Not ours to stop."""
 
     def _configuration(self) -> str:

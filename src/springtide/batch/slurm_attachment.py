@@ -7,9 +7,10 @@ stopped: it is asked to reread its files where that is enough.
 
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from springtide.batch import slurm_actions, slurm_existing, slurm_text
 from springtide.batch.slurm import NODES
@@ -25,10 +26,13 @@ from springtide.batch.slurm_include import (
 from springtide.batch.slurm_place import check_reachable, directory, write
 from springtide.batch.slurm_service import read
 from springtide.batch.slurm_standing import Standing
+from springtide.batch.unread import UnreadableError
 from springtide.layout import Layout
 from springtide.nodeset import NodeNameError, expand, fold
 from springtide.ports import Job, Unavailable
 from springtide.spec import Cluster
+
+T = TypeVar("T")
 
 REREAD_S = 10.0
 """A slurmctld has reread its files by then."""
@@ -78,19 +82,22 @@ class Attachment:
             raise Unavailable(str(error)) from error
 
     def read_running(self) -> Running:
-        said = self.commands.checked(["scontrol", "show", "config"]).stdout
-        try:
-            return slurm_existing.parse_running(said)
-        except slurm_text.UnreadableError as error:
-            raise Unavailable(str(error)) from error
+        return self._asked(slurm_existing.parse_running, "scontrol", "show", "config")
 
     def _missing(self) -> tuple[str, ...]:
         """A Slurm that hides powered-down nodes cannot tell."""
         if hides_nodes(self._cluster):
             return ()
-        said = self.commands.checked(["scontrol", "-o", "show", "nodes"]).stdout
-        known = slurm_text.parse_nodes(said)
+        known = self._asked(slurm_text.parse_nodes, "scontrol", "-o", "show", "nodes")
         return tuple(name for name in self._cluster.node_group if name not in known)
+
+    def _asked(self, parse: Callable[[str], T], *command: str) -> T:
+        """What a command says, read."""
+        said = self.commands.checked(command).stdout
+        try:
+            return parse(said)
+        except UnreadableError as error:
+            raise Unavailable(str(error)) from error
 
     @property
     def taken(self) -> str:
@@ -178,8 +185,8 @@ class Attachment:
 
     def jobs(self) -> list[Job]:
         """The jobs that need our nodes: on them, or waiting in our partitions alone."""
-        command = ["squeue", "--all", "--noheader", "-o", slurm_text.JOB_FORMAT]
-        found = slurm_text.parse_jobs(self.commands.checked(command).stdout)
+        command = ("squeue", "--all", "--noheader", "-o", slurm_text.JOB_FORMAT)
+        found = self._asked(slurm_text.parse_jobs, *command)
         ours, nodes = set(self._partitions()), frozenset(self._cluster.node_group)
         return [job for job in found if _is_on(job, nodes) or set(job.partition.split(",")) <= ours]
 

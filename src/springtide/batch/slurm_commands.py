@@ -3,18 +3,14 @@
 Whatever goes wrong becomes Unavailable.
 """
 
-import os
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from springtide.batch import slurm_service, slurm_text
-from springtide.ports import Unavailable
-
-Output = subprocess.CompletedProcess[str]
-
-TIMEOUT_S = 30.0
+from springtide.batch.running import TIMEOUT_S, Output, ran, surroundings
+from springtide.ports import Job, Unavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +36,7 @@ class Commands:
             self._refuse(conf)
         conf = conf or self.conf
         try:
-            return subprocess.run(
-                command,
-                env=_environment(conf),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                encoding="utf-8",
-                errors="replace",
-                timeout=self.timeout_s,
-                check=False,
-            )
+            return ran(command, _environment(conf), self.timeout_s)
         except FileNotFoundError:
             package = "slurmctld" if command[0] == "slurmctld" else "slurm-client"
             raise Unavailable(f"{command[0]} not found; install the package {package}") from None
@@ -73,10 +60,22 @@ def failed(done: Output) -> Unavailable:
     return Unavailable(f"`{_shown(done.args)}` failed: {said or f'exit code {done.returncode}'}")
 
 
+def past_job(commands: Commands, id: str) -> Job | None:
+    """slurmctld keeps jobs for MinJobAge when they are over."""
+    if not id.isdecimal():
+        return None
+    asked = ["--states=all", f"--jobs={id}", "-o", slurm_text.PAST_FORMAT]
+    done = commands.run(["squeue", "--all", "--noheader", *asked])
+    if done.returncode and slurm_text.NO_JOB in done.stderr:
+        return None
+    if done.returncode:
+        raise failed(done)
+    return slurm_text.parse_past_job(done.stdout, id)
+
+
 def _environment(conf: Path) -> dict[str, str]:
-    """Nothing of the daemon's but where programs are; times are printed in UTC."""
-    path = f"{os.environ.get('PATH', '')}:{slurm_service.PATH}".lstrip(":")
-    return {"PATH": path, "SLURM_CONF": str(conf), "LC_ALL": "C", "TZ": "UTC"}
+    """Arrays are printed whole."""
+    return surroundings(slurm_service.PATH, SLURM_CONF=str(conf), SLURM_BITSTR_LEN="0")
 
 
 def _shown(command: Sequence[str]) -> str:

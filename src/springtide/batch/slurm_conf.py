@@ -5,19 +5,24 @@ make a node usable soonest; `batch.parameters` of the spec adds to them and chan
 """
 
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from math import ceil
 from pathlib import Path
 
-from springtide.batch import slurm_actions, slurm_rebuild
+from springtide.batch import slurm_actions
+from springtide.batch.slurm_conf_lines import (
+    Settings,
+    add,
+    merge,
+    render_document,
+    render_section,
+)
+from springtide.batch.slurm_conf_nodes import is_foreign, render_machines
 from springtide.layout import Layout
 from springtide.nodeset import fold
 from springtide.ports import Site
 from springtide.spec import Cluster
-from springtide.spec.fresh import ALONE, is_fresh
-from springtide.spec.parts import Flavor, Slurm
-
-Settings = dict[str, str]
+from springtide.spec.parts import Slurm
 
 OLDEST = (22, 5)
 LEARNS_ADDRESSES = (23, 11)
@@ -39,24 +44,6 @@ _LISTS = frozenset(
     }
 )
 _SITE_LISTS = _LISTS | {"privatedata"}
-_REREAD = frozenset(
-    {
-        "partitionname",
-        "poweraction",
-        "resumerate",
-        "resumetimeout",
-        "schedulerparameters",
-        "suspendexcnodes",
-        "suspendrate",
-        "suspendtime",
-        "suspendtimeout",
-    }
-)
-"""What a running slurmctld takes from `scontrol reconfigure`; for the rest it must restart.
-
-An old one dies of it when nodes came or went, and forgets its last seconds. A restart takes 0.1 s
-and loses no job, but for those that ask for a node by name which is no more.
-"""
 _TIMES = ("SuspendTime", "SuspendTimeout", "ResumeTimeout")
 """What partitions may have of their own."""
 
@@ -77,7 +64,9 @@ def render(cluster: Cluster, site: Site, *, state: Path, version: tuple[int, int
         "accounting": _accounting(cluster, site, Layout(state)),
     }
     actions = _actions(cluster, Layout(state), version)
-    return _document([*_with_parameters(cluster, sections), actions, *_machines(cluster)])
+    return render_document(
+        [*_with_parameters(cluster, sections), actions, *render_machines(cluster)]
+    )
 
 
 def render_include(
@@ -101,10 +90,10 @@ def render_include(
     layout = Layout(state)
     settings, times = _beside(_power_saving(cluster, layout, version, keep), theirs)
     lists = {key: value for key, value in theirs.items() if key in _SITE_LISTS}
-    merged = {"power saving": _merged(settings, lists, _SITE_LISTS)}
+    merged = {"power saving": merge(settings, lists, _SITE_LISTS)}
     sections = _with_parameters(cluster, merged, lists)
     ours = _actions(cluster, layout, version, actions)
-    return _document([*sections, ours, *_machines(cluster, times, default)])
+    return render_document([*sections, ours, *render_machines(cluster, times, default)])
 
 
 def _beside(ours: Settings, theirs: Mapping[str, str]) -> tuple[Settings, Settings]:
@@ -130,13 +119,14 @@ def _with_parameters(
 
     `lists` are those of an existing slurm.conf.
     """
-    parameters = _added(lists or {}, slurm_of(cluster).parameters)
+    parameters = add(lists or {}, slurm_of(cluster).parameters)
     theirs = {key.lower(): value for key, value in parameters.items()}
     known = {key.lower() for settings in sections.values() for key in settings}
     others = {key: value for key, value in parameters.items() if key.lower() not in known}
-    merged = {title: _merged(ours, theirs, _LISTS) for title, ours in sections.items()}
+    merged = {title: merge(ours, theirs, _LISTS) for title, ours in sections.items()}
     return [
-        _section(title, ours) for title, ours in (merged | {"batch.parameters": others}).items()
+        render_section(title, ours)
+        for title, ours in (merged | {"batch.parameters": others}).items()
     ]
 
 
@@ -227,7 +217,7 @@ def _power_saving(
     }
     if not batch.hide_off:
         settings["PrivateData"] = "cloud"  # see hides_nodes
-    if staying := [*_foreign(cluster), *cluster.always_up, *keep]:
+    if staying := [*_foreign(cluster), *cluster.sometimes_up, *keep]:
         settings["SuspendExcNodes"] = fold(staying)
     return settings
 
@@ -259,13 +249,9 @@ def _foreign(cluster: Cluster) -> list[str]:
     return [
         name
         for group in cluster.groups
-        if _is_foreign(cluster, group)
+        if is_foreign(cluster, group)
         for name in cluster.names(group)
     ]
-
-
-def _is_foreign(cluster: Cluster, group: str) -> bool:
-    return cluster.provider_of(group).kind == "none"
 
 
 def _seconds(duration_s: float) -> str:
@@ -293,10 +279,18 @@ def _nodes_and_jobs(cluster: Cluster) -> Settings:
 
 
 def _health(cluster: Cluster, layout: Layout) -> Settings:
-    """Not in a Slurm that is there without us: it would run on nodes that do not have it."""
-    if cluster.health is None:
+    """Not in a Slurm that is there without us: it would run on nodes that do not have it.
+
+    Nor where the file has a program of its own. Nodes take turns: together they would be a burst.
+    """
+    own = {name.lower() for name in slurm_of(cluster).parameters}
+    if "healthcheckprogram" in own:
         return {}
-    return {"HealthCheckProgram": str(layout.health), "HealthCheckInterval": str(HEALTH_S)}
+    return {
+        "HealthCheckProgram": str(layout.health),
+        "HealthCheckInterval": str(HEALTH_S),
+        "HealthCheckNodeState": "ANY,CYCLE",
+    }
 
 
 def _accounting(cluster: Cluster, site: Site, layout: Layout) -> Settings:
@@ -310,128 +304,3 @@ def _accounting(cluster: Cluster, site: Site, layout: Layout) -> Settings:
         "AccountingStoragePass": str(layout.munge_socket),
         "JobAcctGatherType": "jobacct_gather/linux",
     }
-
-
-# Nodes and partitions
-
-
-def _machines(
-    cluster: Cluster, times: Mapping[str, str] | None = None, default: bool = True
-) -> list[str]:
-    nodes = [_node_line(cluster, group) for group in cluster.groups if cluster.names(group)]
-    partitions = [_partition_line(cluster, name, times, default) for name in cluster.partitions]
-    # A node of several partitions stays as long as the most patient of them lets it.
-    rebuilds = [_line({**line, **(times or {})}) for line in slurm_rebuild.settings(cluster)]
-    return [
-        "\n".join(["# nodes", *(nodes or [_placeholder(cluster)])]),
-        "\n".join(["# partitions", *partitions, *rebuilds]),
-    ]
-
-
-def _node_line(cluster: Cluster, group: str) -> str:
-    """A node may become any of its group's flavors, so it promises what all of them have."""
-    flavors = [cluster.flavor(name) for name in cluster.groups[group].flavors]
-    shared = [f for f in flavors[0].features if all(f in other.features for other in flavors)]
-    features = dict.fromkeys([*cluster.groups[group].features, *shared])
-    weight = cluster.groups[group].weight
-    settings = {
-        "NodeName": fold(cluster.names(group)),
-        "CPUs": str(min(flavor.cpus for flavor in flavors)),
-        **_topology(flavors),
-        "RealMemory": str(min(flavor.memory for flavor in flavors)),
-        **({"Gres": ",".join(gres)} if (gres := _gres(flavors)) else {}),
-        **({"Weight": str(weight)} if weight is not None else {}),
-        **({"Feature": ",".join(features)} if features else {}),
-        "State": "UNKNOWN" if _is_foreign(cluster, group) else "CLOUD",
-    }
-    return _line(settings)
-
-
-def _topology(flavors: Sequence[Flavor]) -> Settings:
-    """Sockets, cores and threads, where all flavors tell the same of a node that has them."""
-    told = {(flavor.cpus, flavor.sockets, flavor.threads) for flavor in flavors}
-    cpus, sockets, threads = next(iter(told))
-    if len(told) > 1 or threads is None or cpus % ((sockets or 1) * threads):
-        return {}
-    return {
-        "Sockets": str(sockets or 1),
-        "CoresPerSocket": str(cpus // ((sockets or 1) * threads)),
-        "ThreadsPerCore": str(threads),
-    }
-
-
-def _gres(flavors: Sequence[Flavor]) -> list[str]:
-    """What all of them have."""
-    return [one for one in flavors[0].gres if all(one in other.gres for other in flavors)]
-
-
-def _placeholder(cluster: Cluster) -> str:
-    """Without any node slurmctld does not start; a future one is shown to nobody."""
-    return _line({"NodeName": f"{cluster.cluster}-none", "State": "FUTURE"})
-
-
-def _partition_line(
-    cluster: Cluster, name: str, times: Mapping[str, str] | None, default: bool
-) -> str:
-    partition = cluster.partitions[name]
-    nodes = [node for group in partition.groups for node in cluster.names(group)]
-    changed = {key.lower() for key in partition.parameters}
-    return _line(
-        {
-            "PartitionName": name,
-            **({"Nodes": fold(nodes)} if nodes else {}),
-            "Default": "YES" if partition.default and default else "NO",
-            **({ALONE: "EXCLUSIVE"} if is_fresh(partition, cluster.groups) else {}),
-            **{key: value for key, value in (times or {}).items() if key.lower() not in changed},
-            **partition.parameters,
-        }
-    )
-
-
-# Text
-
-
-def _merged(ours: Settings, theirs: Mapping[str, str], lists: frozenset[str]) -> Settings:
-    """Our settings with theirs, whose keys are lower case: lists grow, other values change."""
-    merged = dict(ours)
-    for key, value in ours.items():
-        name = key.lower()
-        if name in theirs:
-            merged[key] = _extended(value, theirs[name]) if name in lists else theirs[name]
-    return merged
-
-
-def _added(lists: Mapping[str, str], parameters: Mapping[str, str]) -> Settings:
-    """Parameters with those of lists that stand elsewhere before their own."""
-    return {
-        key: _extended(lists[key.lower()], value) if key.lower() in lists else value
-        for key, value in parameters.items()
-    }
-
-
-def _extended(ours: str, theirs: str) -> str:
-    options = [*ours.split(","), *theirs.strip('"').split(",")]
-    by_name = {option.partition("=")[0].lower(): option for option in options if option}
-    return ",".join(by_name.values())
-
-
-def _document(sections: Iterable[str]) -> str:
-    head = "# Written by Springtide from the cluster file: change that, not this."
-    return "\n\n".join([head, *filter(None, sections)]) + "\n"
-
-
-def _section(title: str, settings: Settings) -> str:
-    if not settings:
-        return ""
-    return "\n".join([f"# {title}", *(f"{key}={value}" for key, value in settings.items())])
-
-
-def _line(settings: Mapping[str, str]) -> str:
-    return " ".join(f"{key}={value}" for key, value in settings.items())
-
-
-def needs_restart(old: str, new: str) -> bool:
-    """Whether a running slurmctld must be restarted to take the change, or can reread it."""
-    changed = set(old.splitlines()) ^ set(new.splitlines())
-    keys = {line.partition("=")[0].lower() for line in changed if line and line[0] != "#"}
-    return not keys <= _REREAD

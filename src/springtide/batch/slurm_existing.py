@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from springtide.batch.slurm_text import UnreadableError, parse_time, parse_version, release
+from springtide.batch.slurm_text import parse_time, parse_version, release
+from springtide.batch.unread import UnreadableError
 from springtide.nodeset import NodeNameError, expand
 
 MOST_NESTED = 10
@@ -22,6 +23,7 @@ SPOOL = "/var/spool/slurmd"
 _PAIR = re.compile(r'([\w.]+)\s*[-+*/]?=\s*(?:"([^"]*)"|(\S+))')
 _INCLUDE = re.compile(r"\s*include\s+(\S+)\s*", re.IGNORECASE)
 _COMMENT = re.compile(r"(?<!\\)#.*")
+_FIRST_PORT = re.compile(r"[0-9]{1,5}")
 _ID = re.compile(r"\(\d+\)$")
 _CONTROL_HOSTS = frozenset({"slurmctldhost", "controlmachine"})
 _ENTITIES = frozenset(
@@ -74,6 +76,9 @@ class Conf:
     lines: tuple[Line, ...]
     ours: Line | None = None
     """The line that includes our file."""
+    apart: tuple[Line, ...] = ()
+    """Lines that include other files by their paths: a configless slurmctld hands out only those
+    that are beside slurm.conf, and included by their names alone."""
 
     @property
     def files(self) -> list[Path]:
@@ -133,10 +138,13 @@ def _names(text: str) -> list[str]:
 
 
 def read(path: Path, ours: Path, text: Callable[[Path], str] = Path.read_text) -> Conf:
-    """The file and all that it includes; ours may be included by whatever name."""
-    lines = tuple(_flat(path, ours, text, MOST_NESTED))
-    mine = [line for line in lines if line.included]
-    return Conf(path, lines, mine[0] if mine else None)
+    """The file and all that it includes, in place of the lines that include it; ours may be
+    included by whatever name."""
+    found = list(_flat(path, ours, text, MOST_NESTED))
+    mine = [line for line in found if line.included and _target(line) == ours.resolve()]
+    lines = tuple(line for line in found if not line.included or line in mine)
+    apart = tuple(line for line in found if "/" in (line.included or "") and line not in mine)
+    return Conf(path, lines, mine[0] if mine else None, apart)
 
 
 def _flat(path: Path, ours: Path, text: Callable[[Path], str], depth: int) -> Iterator[Line]:
@@ -148,11 +156,14 @@ def _flat(path: Path, ours: Path, text: Callable[[Path], str], depth: int) -> It
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise UnreadableConf(f"{path} cannot be read: {why}") from error
     for line in lines:
-        target = path.parent / line.included if line.included else None
-        if target is None or target.resolve() == ours.resolve():
-            yield line
-        else:
-            yield from _flat(target, ours, text, depth - 1)
+        yield line
+        if line.included and _target(line) != ours.resolve():
+            yield from _flat(path.parent / line.included, ours, text, depth - 1)
+
+
+def _target(line: Line) -> Path:
+    """What it includes, wherever links lead."""
+    return (line.file.parent / (line.included or "")).resolve()
 
 
 def parse_lines(text: str, file: Path = Path("slurm.conf")) -> list[Line]:
@@ -240,6 +251,8 @@ class Places:
     """The names of slurmctld's machine."""
     directories: tuple[str, ...]
     """What slurmd expects to be there; with %n and %h for the node's name."""
+    port: int | None = None
+    """slurmctld's, where slurm.conf says it."""
 
 
 def places(conf: Conf) -> Places:
@@ -253,7 +266,14 @@ def places(conf: Conf) -> Places:
         socket=Path(_socket(settings.get("authinfo", "")) or MUNGE_SOCKET),
         hosts=tuple(dict.fromkeys(name.partition("(")[0] for name in named)),
         directories=(spool, *(str(Path(file).parent) for file in files if file)),
+        port=_port(settings.get("slurmctldport", "")),
     )
+
+
+def _port(ports: str) -> int | None:
+    """One, or the first of a range: slurmctld listens at all of them."""
+    found = _FIRST_PORT.match(ports)
+    return int(found[0]) if found else None
 
 
 def _socket(info: str) -> str:

@@ -11,15 +11,17 @@ from which `release` makes the drain again; and the second is never told so.
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from ipaddress import ip_address
 from typing import TypeVar
 
+from springtide import threads
 from springtide.batch import slurm_actions, slurm_reason, slurm_text
+from springtide.batch.names import check_address
 from springtide.batch.slurm_commands import Commands, failed
 from springtide.batch.slurm_hidden import Hidden
 from springtide.batch.slurm_reason import SLURM, SOMEBODY
+from springtide.batch.unread import UnreadableError
 from springtide.nodeset import expand, fold
-from springtide.ports import OURS, BatchNode, Power, Unavailable
+from springtide.ports import CALENDAR, OURS, UNREADY, BatchNode, Power, Unavailable
 
 T = TypeVar("T")
 
@@ -33,6 +35,8 @@ LOOK_S = 0.1
 
 class SlurmNodes:
     """Those of one Slurm."""
+
+    reboots = True
 
     def __init__(
         self,
@@ -76,8 +80,8 @@ class SlurmNodes:
 
     async def set_addresses(self, addresses: Mapping[str, str]) -> None:
         for name, address in addresses.items():
-            _check_address(name, address)
-        for batch in batches(addresses):
+            check_address(name, address)
+        for batch in fitting(addresses):
             names = fold(batch)
             # Slurm pairs two lists of the same length, whatever their order.
             listed = ",".join(addresses[name] for name in expand(names))
@@ -158,15 +162,19 @@ class SlurmNodes:
     # Drains
 
     async def drain(self, nodes: Iterable[str], reason: str, by: str = OURS) -> None:
-        """For our sake not what Slurm hides or will hide: we could not see when to end it.
+        """For our sake not what Slurm hides or will hide: we could not see when to end it. But what
+        is yet to be set up, whose drain also stays ours when Slurm has forgotten the reason.
 
         A drain of ours or of Slurm becomes that of a person who wants one, and so does one of
         which Slurm has forgotten the reason.
         """
         text = slurm_text.one_line(reason, LONGEST_REASON)
         seen = await self._look(nodes)
-        if by == OURS:
-            free = [n for n in seen if not n.drained and not self._hidden.will_have(n)]
+        if by == OURS and text.startswith(UNREADY):
+            free = [n for n in seen if not (n.drained and n.reason)]
+        elif by == OURS:
+            able = (n for n in seen if not n.drained or _is_of_calendar(n, text))
+            free = [n for n in able if not self._hidden.will_have(n)]
         else:
             free = [n for n in seen if not n.drained or _is_nobodys(n)]
         for lost in (False, True):
@@ -184,7 +192,7 @@ class SlurmNodes:
         looked = await self._look(nodes)
         seen = [n for n in looked if n.drained and by in (None, n.owner)]
         asked = [node.name for node in seen if "REBOOT_REQUESTED" in node.flags]
-        for batch in batches(asked):
+        for batch in fitting(asked):
             await self._scontrol("cancel_reboot", fold(batch))
         if asked:  # it may have ended their drains as well
             again = await self._look(_names(seen))
@@ -220,7 +228,7 @@ class SlurmNodes:
     async def _reboot(self, names: Iterable[str], reason: str) -> None:
         """By name where Slurm has one for it; a person's reason says nothing of a rebuild."""
         action = slurm_actions.chosen(await self._in_thread(self._configuration))
-        for batch in batches(names):
+        for batch in fitting(names):
             await self._scontrol("reboot", f"reason={reason}", *action, fold(batch))
 
     def _configuration(self) -> str:
@@ -257,24 +265,17 @@ class SlurmNodes:
             await self._update(names, f"state={state}", f"reason={theirs}")
 
     async def _update(self, names: Iterable[str], *changes: str) -> None:
-        for batch in batches(names):
+        for batch in fitting(names):
             await self._scontrol("update", f"nodename={fold(batch)}", *changes)
 
     async def _scontrol(self, *arguments: str) -> None:
         await self._in_thread(lambda: self._commands.checked(["scontrol", *arguments]))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Parsing too, so that a long answer does not hold up the daemon.
-
-        Whoever is cancelled waits for its end: a change must not come after its undoing.
-        """
-        running = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        """Parsing too, so that a long answer does not hold up the daemon."""
         try:
-            return await asyncio.shield(running)
-        except asyncio.CancelledError:
-            await asyncio.wait([running])
-            raise
-        except slurm_text.UnreadableError as error:
+            return await threads.run(self._threads, work)
+        except UnreadableError as error:
             raise Unavailable(str(error)) from error
 
 
@@ -291,6 +292,12 @@ def _is_nobodys(node: BatchNode) -> bool:
     if node.owner == SLURM:
         return node.flags.isdisjoint({"REBOOT_ISSUED", "REBOOT_REQUESTED"})
     return node.owner in (SOMEBODY, OURS)
+
+
+def _is_of_calendar(node: BatchNode, reason: str) -> bool:
+    """Whether this reason is the next one of a drain by the calendar."""
+    ours = node.owner == OURS and node.reason.startswith(f"{slurm_reason.PREFIX}{CALENDAR}")
+    return ours and reason.startswith(CALENDAR)
 
 
 def _is_wished(node: BatchNode) -> bool:
@@ -365,14 +372,7 @@ def _by_reason(
     yield from found.items()
 
 
-def _check_address(name: str, address: str) -> None:
-    try:
-        ip_address(address)
-    except ValueError:
-        raise Unavailable(f"{address!r} is no address for node {name}") from None
-
-
-def batches(names: Iterable[str]) -> Iterator[list[str]]:
+def fitting(names: Iterable[str]) -> Iterator[list[str]]:
     """Names in groups that fit into one command each."""
     batch: list[str] = []
     length = 0

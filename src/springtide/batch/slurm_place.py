@@ -11,9 +11,12 @@ from contextlib import closing
 from pathlib import Path
 
 from springtide.batch.slurm_service import PATH, Service, account, find
+from springtide.file_errors import naming
 from springtide.ports import Unavailable
 
 PACKAGES = {
+    "dnsmasq": "dnsmasq-base",
+    "ganesha.nfsd": "nfs-ganesha-vfs",
     "mariadb-install-db": "mariadb-server",
     "mariadbd": "mariadb-server",
     "munged": "munge",
@@ -66,7 +69,7 @@ def write(path: Path, text: str, *, mode: int = 0o644, user: str = "root") -> No
         return
     owner = account(user)
     fresh = path.with_name(f".{path.name}.new")
-    with fresh.open("w") as file:
+    with naming(fresh), fresh.open("w") as file:
         os.fchmod(file.fileno(), mode)
         os.fchown(file.fileno(), owner.pw_uid, owner.pw_gid)
         file.write(text)

@@ -8,7 +8,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from math import ceil
 
-from springtide.batch.slurm_text import UnreadableError, shorten
+from springtide.batch.slurm_text import shorten
+from springtide.batch.unread import UnreadableError
 from springtide.nodeset import fold
 from springtide.ports import Unavailable
 from springtide.spec import Cluster

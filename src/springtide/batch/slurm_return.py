@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from springtide.batch.slurm_reason import PREFIX
-from springtide.batch.slurm_text import parse_state, parse_time
+from springtide.batch.slurm_text import lines_of, parse_state, parse_time
 from springtide.ports import BatchNode, Power
 
 REBOOTED = "Node unexpectedly rebooted"
@@ -44,7 +44,7 @@ def _is_heard(node: BatchNode) -> bool:
 
 def decide_returned(text: str) -> list[Returned]:
     """From `scontrol -o show node` of such nodes."""
-    found = (_decide(line) for line in text.splitlines())
+    found = (_decide(line) for line in lines_of(text))
     return [node for node in found if node is not None]
 
 

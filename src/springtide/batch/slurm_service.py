@@ -68,8 +68,12 @@ class Process:
 
     @property
     def alive(self) -> bool:
+        """Its ports are taken until its last thread has ended, though the first is a zombie."""
         stat = read(f"/proc/{self.pid}/stat")
-        return parse_stat(stat) == self and stat.rsplit(")", 1)[1].split()[0] not in "ZX"
+        if parse_stat(stat) != self:
+            return False
+        fields = stat.rsplit(")", 1)[1].split()
+        return fields[0] not in "ZX" or int(fields[17]) > 1
 
 
 def parse_stat(stat: str) -> Process | None:

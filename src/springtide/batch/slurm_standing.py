@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from springtide.batch.slurm_conf import needs_restart
+from springtide.batch.slurm_conf_lines import needs_restart
 from springtide.batch.slurm_existing import Conf, Running
 from springtide.batch.slurm_include import RELOADS_ALL, decide_differences
 

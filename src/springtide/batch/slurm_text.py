@@ -6,15 +6,20 @@ Written for 22.05 and up. Fields and flags that are not known are passed over, a
 
 import re
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 
 from springtide.batch import slurm_reason
+from springtide.batch.unread import UnreadableError
 from springtide.ports import BatchNode, Job, Power
 
 NO_NODES = "No nodes in the system"
 JOB_FORMAT = "%A|%T|%u|%P|%D|%N|%r"
 """For squeue: no widths, so that nothing is cut; the id is the job's own, also in an array."""
+PAST_FORMAT = f"%e|{JOB_FORMAT}"
+"""With the end first, as a reason may hold anything."""
+NO_JOB = "Invalid job id specified"
 
 _MARKS = "*~#!%$@^-+"  # how sinfo and older versions write flags, behind the state
 _BUSY = frozenset({"ALLOCATED", "MIXED"})
@@ -45,8 +50,9 @@ _AFTERMATH = re.compile(r"\[ERROR\] (?:Aborting|Plugin '|Unknown/unsupported sto
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.\S+)?")
 
 
-class UnreadableError(ValueError):
-    """Slurm printed something that is not what was asked for."""
+def lines_of(text: str) -> list[str]:
+    """Free text may hold all else that Python takes for a line's end."""
+    return text.split("\n")
 
 
 # Nodes
@@ -60,7 +66,7 @@ def parse_nodes(
     `user` is who slurmctld runs as; `fresh` are nodes that are powered down after each job.
     """
     nodes = {}
-    for line in text.splitlines():
+    for line in lines_of(text):
         if line.startswith("NodeName="):
             node = _parse_node(line.rstrip(), user, fresh)
             nodes[node.name] = node
@@ -91,6 +97,7 @@ def _parse_node(line: str, user: str, fresh: Collection[str]) -> BatchNode:
         reason=reason,
         boot_at=parse_time(_field(line, "BootTime")),
         busy=is_busy(state, flags),
+        busy_at=parse_time(_field(line, "LastBusyTime")),
         drained="DRAIN" in flags,
         owner=owner,
     )
@@ -178,7 +185,14 @@ def powered_down(names: Iterable[str]) -> dict[str, BatchNode]:
 
 def parse_jobs(text: str) -> list[Job]:
     """The jobs of squeue in JOB_FORMAT."""
-    return [_parse_job(line) for line in text.splitlines() if line]
+    return [_parse_job(line) for line in lines_of(text) if line]
+
+
+def parse_past_job(text: str, id: str) -> Job | None:
+    """One of squeue in PAST_FORMAT, which shows all tasks of an array that is asked for."""
+    rows = [line.partition("|") for line in lines_of(text) if line]
+    found = [replace(_parse_job(rest), ended_at=parse_time(end)) for end, _, rest in rows]
+    return next((job for job in found if job.id == id), None)
 
 
 def _parse_job(line: str) -> Job:

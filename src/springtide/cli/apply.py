@@ -24,7 +24,8 @@ def apply(
 ) -> None:
     """Have the running cluster follow its file.
 
-    Nodes join, and leave when their jobs have ended. Jobs and daemon go on.
+    Nodes join, and leave when their jobs have ended. Jobs and daemon go on. It asks before any
+    change, where `tide deploy` asks only if nodes would leave.
     """
     change = _foresee(file, Choice(cluster, state))
     if change.under_way and not dry_run:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from springtide.images import lineage
 from springtide.ports import Check, CloudError, CloudFlavor, Need, Provider
 from springtide.spec import Cluster
 from springtide.spec.clouds import Remote
@@ -53,9 +54,14 @@ def needs(spec: Cluster, groups: Sequence[str]) -> list[Need]:
     """What the file wants of a provider for each of these groups, if all its nodes are up."""
     wanted = {key: spec.groups[key] for key in groups if spec.names(key)}
     return [
-        Need(key, len(one.names), one.image, one.flavors, one.zones, one.markets)
+        Need(key, len(one.names), base_of(spec, key), one.flavors, one.zones, one.markets)
         for key, one in wanted.items()
     ]
+
+
+def base_of(spec: Cluster, group: str) -> str:
+    """The image that a group's nodes have, or that theirs is built from."""
+    return lineage(spec, spec.groups[group].image)[-1]
 
 
 def ask_check(spec: Cluster, place: Place) -> list[Check]:

@@ -7,14 +7,21 @@ import typer
 
 from springtide.cli import output, serving
 from springtide.cli.changing import foresee
-from springtide.cli.check import is_attached, read_spec, render_checks
+from springtide.cli.check import read_spec, render_checks
 from springtide.cli.client import Client, Json
 from springtide.cli.cluster_file import ClusterFile, read
 from springtide.cli.consent import NO_CHANGE, Consent
 from springtide.cli.course import conclude, report
 from springtide.cli.endings import Complaint, Exit
 from springtide.cli.parameters import DryRun, Yes, YesReally
-from springtide.cli.place import Choice, ClusterOption, FileArgument, StateOption, spec_file
+from springtide.cli.place import (
+    Choice,
+    ClusterOption,
+    FileArgument,
+    StateOption,
+    refuse_elsewhere,
+    spec_file,
+)
 from springtide.cli.rising import operate
 
 if TYPE_CHECKING:
@@ -43,6 +50,7 @@ def attach(
     """
     path = spec_file(file, Choice(cluster, state))
     spec = read_spec(path)
+    refuse_elsewhere(spec, file, Choice(cluster, state))
     _refuse_own(spec, path)
     consent = Consent(yes, yes_really)
     if remove:
@@ -53,7 +61,13 @@ def attach(
 
 
 def _refuse_own(spec: "Cluster", path: Path) -> None:
-    if not is_attached(spec):
+    if spec.polled:
+        raise Complaint(
+            f"{path} describes nodes for a {spec.batch.kind} that is watched and stays as it is: "
+            "nothing is attached to it; use `tide deploy` and `tide destroy`",
+            Exit.WRONG,
+        )
+    if not spec.attached:
         raise Complaint(
             f"{path} describes a cluster with a batch system of its own; use `tide deploy` and "
             "`tide destroy`, or name the slurm.conf of yours: "

@@ -19,7 +19,7 @@ from springtide.cli.progress import watching
 from springtide.cli.subject import subject
 from springtide.cli.watch import Watch
 from springtide.cli.whereabouts import option
-from springtide.model import Kind
+from springtide.model import Kind, NodeState
 from springtide.nodeset import fold
 from springtide.ports import Job, Unavailable
 from springtide.spec import Cluster
@@ -77,8 +77,19 @@ def _end_cluster(daemon: Client, spec: Cluster, attachment: Attachment) -> None:
         attachment.close()
         _suspend(daemon, spec)
     except Unavailable as error:
-        output.note(f"tide: {error}; nodes and their jobs end all the same")
+        _refuse_nodes(daemon, str(error))
+        output.note(f"tide: {error}; no node of ours is up, so they are removed all the same")
     end(daemon, spec.cluster)
+
+
+def _refuse_nodes(daemon: Client, why: str) -> None:
+    """What runs on them cannot be waited for."""
+    rows = daemon.get("/nodes", world=0)["nodes"]
+    if up := fold(row["name"] for row in rows if row["state"] not in (None, NodeState.OFF)):
+        raise Complaint(
+            f"{why}; {up} may have jobs, so nothing was removed; start slurmctld, and run this "
+            f"again; if it is gone for good, run `tide kill {up}` first: their jobs are lost"
+        )
 
 
 def _suspend(daemon: Client, spec: Cluster) -> None:

@@ -1,9 +1,9 @@
 """What the owner of an existing Slurm is told to do: pure; for `tide attach` and its checks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from springtide.batch.slurm_existing import Conf, Line, Running
+from springtide.batch.slurm_existing import Conf, Line, Running, parse_lines
 from springtide.batch.slurm_include import RELOADS_ALL, Clash, decide_clashes, lost
 from springtide.batch.slurm_standing import Standing
 
@@ -37,19 +37,29 @@ def render_joining(now: Standing, include: Path, restart: Sequence[str], again: 
 
 def _include(now: Standing, include: Path) -> list[str]:
     """A configless Slurm hands out only what is beside slurm.conf and included without a path."""
-    if not is_configless(now.running):
+    if not is_configless(now):
         return [_where(now.conf), f"  include {include}"]
-    beside = now.conf.path.with_name(include.name)
     return [
         f"link the include to where slurmctld hands it out (configless) beside {now.conf.path}:",
-        f"  ln -s {include} {beside}",
+        f"  {render_link(now.conf, include)}",
         _where(now.conf),
         f"  include {include.name}",
     ]
 
 
-def is_configless(running: Running) -> bool:
-    return "enable_configless" in running.get("slurmctldparameters").split(",")
+def render_link(conf: Conf, include: Path) -> str:
+    """What puts the include beside slurm.conf."""
+    return f"ln -s {include} {conf.path.with_name(include.name)}"
+
+
+def is_configless(now: Standing) -> bool:
+    """Whether nodes may fetch their configuration from slurmctld: now, or with our include."""
+    ours = dict(pair for line in parse_lines(now.wanted) for pair in line.settings)
+    return any(map(has_configless, (now.running.settings, now.conf.settings, ours)))
+
+
+def has_configless(settings: Mapping[str, str]) -> bool:
+    return "enable_configless" in settings.get("slurmctldparameters", "").lower().split(",")
 
 
 def _place(clash: Clash) -> str:

@@ -5,11 +5,20 @@ from pathlib import Path
 from springtide.batch.slurm_attachment import ADVICE
 from springtide.batch.slurm_existing import Running
 from springtide.batch.slurm_standing import Standing
-from springtide.cli import attach_checks, attached_checks, boot_checks, checks, file_checks
+from springtide.cli import (
+    attach_checks,
+    attached_checks,
+    boot_checks,
+    checks,
+    file_checks,
+    machine_checks,
+)
 from springtide.cli.attach_checks import Sight, see
 from springtide.cli.attach_text import render_joining, render_restart
 from springtide.cli.client import Json
+from springtide.cli.join_checks import look_at_join
 from springtide.cli.rising import changes
+from springtide.cli.served_checks import look_at_served
 from springtide.cli.subject import Check, Subject, look
 from springtide.cli.whereabouts import option
 from springtide.model import OperationState
@@ -21,6 +30,10 @@ FILE = (
     file_checks.look_at_prolog,
     file_checks.look_at_images,
     file_checks.look_at_mounts,
+    file_checks.look_at_shared,
+    file_checks.look_at_cloud_configs,
+    look_at_served,
+    look_at_join,
     file_checks.look_at_subnet,
 )
 CLUSTER = (
@@ -28,6 +41,7 @@ CLUSTER = (
     checks.look_at_daemon,
     checks.look_at_batch,
     boot_checks.look_at_boots,
+    machine_checks.look_at_machines,
 )
 SYSTEMD = Path("/run/systemd/system")
 

@@ -6,13 +6,14 @@ owner of that Slurm is no failure.
 
 import socket
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from springtide.batch.slurm_conf import hides_nodes
-from springtide.batch.slurm_existing import Line, Running, parse_lines
+from springtide.batch.slurm_existing import Conf, Line, Running, parse_lines
 from springtide.batch.slurm_include import decide_clashes, same
 from springtide.batch.slurm_standing import Standing
 from springtide.cli.attach_checks import Look, Sight
-from springtide.cli.attach_text import is_configless, render_line
+from springtide.cli.attach_text import has_configless, is_configless, render_line, render_link
 from springtide.cli.boot_checks import look_at_resume_timeout
 from springtide.cli.subject import Check
 from springtide.nodeset import NodeNameError, expand, fold
@@ -26,12 +27,20 @@ OPTIONS = {
 }
 """Of SlurmctldParameters, and what happens without them."""
 
+UNREACHABLE = (
+    "{} is included by its path: slurmctld does not hand that out, and slurmd on nodes of ours in "
+    "a cloud ends without it"
+)
+
 
 def look_at_line(sight: Sight) -> Iterator[Check]:
     if isinstance(sight.standing, Unavailable):
         return
     line, include = sight.standing.conf.ours, sight.attachment.include
-    if line is not None:
+    if line is not None and sight.subject.spec.remote and _has_path(line):
+        text = f"{line.file}, line {line.number}: {UNREACHABLE.format(line.included)}"
+        yield Check("include", False, text, _link(sight, sight.standing))
+    elif line is not None:
         yield Check("include", True, f"{line.file}, line {line.number} includes {include}")
     elif sight.is_loaded:
         text = f"{sight.attachment.conf} does not include {include} any more"
@@ -40,6 +49,20 @@ def look_at_line(sight: Sight) -> Iterator[Check]:
     else:
         text = f"{sight.attachment.conf} does not include {include} yet"
         yield Check("include", None, text, "add the line")
+
+
+def look_at_other_includes(sight: Sight) -> Iterator[Check]:
+    if not isinstance(sight.conf, Unavailable) and sight.subject.spec.remote:
+        yield from not_handed_out(sight.conf)
+
+
+def not_handed_out(conf: Conf) -> Iterator[Check]:
+    """Of a Slurm with nodes of ours in a cloud."""
+    for line in conf.apart:
+        text = f"{line.file}, line {line.number}: {UNREACHABLE.format(line.included)}"
+        name = Path(line.included or "").name
+        todo = f"put it beside {conf.path}, and write `include {name}`"
+        yield Check("slurm.conf", False, text, todo)
 
 
 def look_at_clashes(sight: Sight) -> Iterator[Check]:
@@ -200,29 +223,38 @@ def _expanded(text: str) -> set[str]:
 
 
 def look_at_other_machines(sight: Sight) -> Iterator[Check]:
-    """Whoever reads slurm.conf reads what it includes, and fails without it."""
+    """Whoever reads slurm.conf reads what it includes, and fails without it.
+
+    That nodes of ours may fetch theirs changes nothing for machines that have a file of their own.
+    """
     now, here = sight.standing, socket.gethostname().partition(".")[0]
     if isinstance(now, Unavailable):
         return
     nodes = [line for line in now.conf.lines if line.kind == "nodename"]
     elsewhere = [line for line in nodes if dict(line.pairs).get("nodehostname", line.name) != here]
-    if elsewhere and not _is_handed_out(now):
-        text = f"slurmd and commands on other machines need {sight.attachment.include} as well"
-        yield Check("other machines", None, text, _hand_out(sight, now))
+    fetch = has_configless(sight.theirs)
+    if not elsewhere or (fetch and not _has_path(now.conf.ours)):
+        return
+    text = f"slurmd and commands on other machines need {sight.attachment.include} as well"
+    yield Check("other machines", None, text, _link(sight, now) if fetch else _copy(now))
 
 
-def _is_handed_out(now: Standing) -> bool:
-    """By a configless slurmctld; one that does not include it yet will be told how."""
-    line = now.conf.ours
-    return is_configless(now.running) and (line is None or "/" not in (line.included or ""))
+def _has_path(line: Line | None) -> bool:
+    """Without one a configless slurmctld hands it out; whoever has no line yet is told how."""
+    return line is not None and "/" in (line.included or "")
 
 
-def _hand_out(sight: Sight, now: Standing) -> str:
+def _link(sight: Sight, now: Standing) -> str:
     include, conf = sight.attachment.include, sight.attachment.conf
-    if not is_configless(now.running):
-        return "copy it there to the same path whenever it changes, or use configless Slurm"
-    beside = conf.with_name(include.name)
-    return f"run `ln -s {include} {beside}`, and write `include {include.name}` in {conf}"
+    line = f"write `include {include.name}` in {conf} instead, and restart slurmctld"
+    return f"run `{render_link(now.conf, include)}`, {line}"
+
+
+def _copy(now: Standing) -> str:
+    """Where to, depends on how it is included."""
+    named = is_configless(now) and not _has_path(now.conf.ours)
+    place = "beside their slurm.conf" if named else "to the same path"
+    return f"copy it there {place} whenever it changes, or use configless Slurm"
 
 
 def look_at_cgroups(sight: Sight) -> Iterator[Check]:
@@ -248,6 +280,7 @@ def look_at_lookups(sight: Sight) -> Iterator[Check]:
 
 STATE: Sequence[Look] = (
     look_at_line,
+    look_at_other_includes,
     look_at_clashes,
     look_at_loaded,
     look_at_tree,

@@ -3,7 +3,8 @@
 `tide apply`, `tide resize` and `tide deploy` of a changed file all go this way.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from springtide.cli import output
@@ -18,6 +19,9 @@ from springtide.cli.place import Choice, chosen, client
 from springtide.cli.status import applying, is_cut_off
 from springtide.cli.whereabouts import option
 from springtide.model import Kind
+
+Sizes = Mapping[str, int]
+"""How many nodes of a group are always up."""
 
 
 def daemon_for(file: str | None, choice: Choice) -> Client:
@@ -35,6 +39,8 @@ class Change:
     status: Json
     file: ClusterFile
     foreseen: Json
+    sizes: Sizes = field(default_factory=dict)
+    """Of groups, if somebody asked for these alone: the calendar may be against it."""
 
     @property
     def is_one(self) -> bool:
@@ -76,19 +82,21 @@ class Change:
         """Have it done; the operations that were opened for it."""
         file = "" if self.file.ours else str(self.file.path)
         body: Json = {"spec": self.file.text, "file": file, "base": self.status["spec"]}
+        body["sizes"] = dict(self.sizes)
         if self.shrinks:
             body["confirm"] = self.status["cluster"]
         opened: list[Json] = self.daemon.post("/apply", body)["operations"]
         return opened
 
 
-def foresee(daemon: Client, status: Json, file: ClusterFile) -> Change:
+def foresee(daemon: Client, status: Json, file: ClusterFile, sizes: Sizes | None = None) -> Change:
     """What the file would change; complains of what cannot be changed."""
-    body = {"spec": file.text, "file": str(file.path), "dry_run": True}
+    known = dict(sizes or {})
+    body = {"spec": file.text, "file": str(file.path), "dry_run": True, "sizes": known}
     foreseen = daemon.post("/apply", body)
     if refusals := foreseen["refusals"]:
         raise Complaint("\n".join([f"{file.path} cannot be applied:", *refusals]), Exit.WRONG)
-    return Change(daemon, status, file, foreseen)
+    return Change(daemon, status, file, foreseen, known)
 
 
 def finish(change: Change, opened: list[Json], no_wait: bool) -> Exit:

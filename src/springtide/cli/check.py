@@ -1,6 +1,5 @@
 """`tide check`: whether the file is right, the machine is able, and the cluster is well."""
 
-import os
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,7 +10,14 @@ import typer
 from springtide.cli import output
 from springtide.cli.endings import Complaint, Exit
 from springtide.cli.output import JsonOption
-from springtide.cli.place import Choice, ClusterOption, FileArgument, StateOption, spec_file
+from springtide.cli.place import (
+    Choice,
+    ClusterOption,
+    FileArgument,
+    StateOption,
+    refuse_elsewhere,
+    spec_file,
+)
 
 if TYPE_CHECKING:
     from springtide.cli.subject import Check
@@ -34,11 +40,6 @@ def check(
     Clouds are asked about credentials, images, sizes, networks, quotas and rights.
     """
     path = spec_file(file, Choice(cluster, state))
-    if file is None and path.exists() and not os.access(path, os.R_OK):
-        raise Complaint(
-            f"only root may read {path}; run it as root, or name your file: `tide check FILE`",
-            Exit.WRONG,
-        )
 
     from springtide.spec import SpecError, load
 
@@ -48,6 +49,7 @@ def check(
         if json:
             _put_wrong(error)
         raise Complaint(str(error), Exit.WRONG) from None
+    refuse_elsewhere(spec, file, Choice(cluster, state))
     _put(_look(spec, path, offline), json)
 
 
@@ -65,12 +67,15 @@ def _look(spec: "Cluster", path: Path, offline: bool) -> "list[Check]":
 
     first = Check("file", True, f"{path} describes cluster {spec.cluster}")
     about = replace(subject(spec, path), offline=offline)
-    if not is_attached(spec):
+    if not spec.attached:
         return [first, *look(ALL, about)]
     from springtide.cli import provider_checks
     from springtide.cli.attached import look_around
+    from springtide.cli.checks import look_at_ansible, look_at_original
+    from springtide.cli.family_checks import look_at_families
 
-    return [first, *look_around(about)[0], *look(provider_checks.ALL, about)]
+    others = look([look_at_ansible, *provider_checks.ALL, look_at_families], about)
+    return [first, *look_at_original(about), *look_around(about)[0], *others]
 
 
 def _put(checks: "list[Check]", json: bool) -> NoReturn:
@@ -87,13 +92,6 @@ def _put_json(checks: "list[Check]") -> None:
 
 def _well(checks: "list[Check]") -> bool:
     return all(each.ok is not False for each in checks)
-
-
-def is_attached(spec: "Cluster") -> bool:
-    """Whether it has no batch system of its own."""
-    from springtide.spec import Slurm
-
-    return isinstance(spec.batch, Slurm) and spec.batch.attach is not None
 
 
 def read_spec(path: Path) -> "Cluster":

@@ -15,21 +15,32 @@ from pathlib import Path
 
 from springtide import hook
 from springtide.batch import slurm_text
+from springtide.batch.gridengine_commands import advised
 from springtide.batch.slurm_conf import TooOldError, check_version
 from springtide.batch.slurm_control import MUNGE_USER, Control
 from springtide.batch.slurm_place import is_free
+from springtide.batch.unread import UnreadableError
 from springtide.cli import (
     accounting_checks,
     boot_checks,
     control_checks,
+    family_checks,
     file_checks,
+    gridengine_checks,
+    machine_checks,
+    polled_slurm_checks,
     provider_checks,
+    queue_checks,
+    torque_checks,
 )
 from springtide.cli.endings import remedy
+from springtide.cli.join_checks import look_at_join
+from springtide.cli.served_checks import look_at_served
 from springtide.cli.subject import Check, Look, Subject, run, search_path
+from springtide.configure import ansible_checks
 from springtide.configure.programs import problems
 from springtide.ports import Unavailable
-from springtide.spec import Slurm
+from springtide.spec import Slurm, SpecError, load
 from springtide.spec.fingerprint import fingerprint
 
 PACKAGES = {
@@ -63,15 +74,21 @@ ip link add tide1 master tide0 type veth peer name tide2
 def look_at_user(_: Subject) -> Iterable[Check]:
     root = os.geteuid() == 0
     text = "you are root" if root else "you are not root"
-    todo = "run it as root: the daemon makes networks and starts Slurm"
+    todo = "run it as root: the daemon makes networks, and changes the batch system"
     yield Check("root", root, text, "" if root else todo)
 
 
 def look_at_programs(subject: Subject) -> Iterable[Check]:
+    if subject.spec.polled:
+        yield from queue_checks.look_at_commands(subject)
+        return
     if not isinstance(subject.spec.batch, Slurm):
         return
     missing = [name for name in PACKAGES if shutil.which(name, path=search_path()) is None]
-    if missing:
+    if missing and subject.spec.ansible and subject.spec.ansible.control:
+        text = f"{', '.join(missing)} not found: Ansible's role control installs them"
+        yield Check("programs", None, text)
+    elif missing:
         packages = " ".join(dict.fromkeys(PACKAGES[name] for name in missing))
         text = f"{', '.join(missing)} not found"
         yield Check("programs", False, text, f"run `apt-get install {packages}`")
@@ -88,15 +105,15 @@ def _version() -> Check:
         check_version(slurm_text.release(version))
     except TooOldError as error:
         return Check("Slurm's version", False, str(error), "install a newer Slurm")
-    except slurm_text.UnreadableError as error:
+    except UnreadableError as error:
         return Check("Slurm's version", False, str(error), "run `slurmctld -V` to see why")
     return Check("Slurm's version", True, version)
 
 
 def look_at_accounts(subject: Subject) -> Iterable[Check]:
-    if isinstance(subject.spec.batch, Slurm):
-        for name in (subject.spec.batch.user, MUNGE_USER):
-            yield _account(name)
+    slurm = isinstance(subject.spec.batch, Slurm)
+    for name in (subject.spec.batch.user, *([MUNGE_USER] if slurm else [])):
+        yield _account(name)
     if group := subject.spec.admin_group:
         known = any(entry.gr_name == group for entry in grp.getgrall())
         text = f"group {group} {'exists' if known else 'does not exist'}"
@@ -107,7 +124,7 @@ def _account(name: str) -> Check:
     try:
         pwd.getpwnam(name)
     except KeyError:
-        todo = f"run `useradd --system {name}`, or install Slurm's packages"
+        todo = f"run `useradd --system {name}`, or install the batch system's packages"
         return Check(f"user {name}", False, f"user {name} does not exist", todo)
     return Check(f"user {name}", True, f"user {name} exists")
 
@@ -190,7 +207,7 @@ def _refusal(there: Path) -> int | None:
 def look_at_rights(subject: Subject) -> Iterable[Check]:
     """Slurm's programs: with wrong rights it switches power saving off and only logs it."""
     batch, directory = subject.spec.batch, subject.daemon.layout.programs
-    if not isinstance(batch, Slurm):
+    if not isinstance(batch, Slurm) or subject.spec.polled:
         return
     if not directory.exists():
         yield Check("Slurm's programs", None, "not installed yet", subject.deploy)
@@ -202,6 +219,20 @@ def look_at_rights(subject: Subject) -> Iterable[Check]:
         yield Check("Slurm's programs", False, what, todo)
     if not found:
         yield Check("Slurm's programs", True, f"all {len(paths)} have the right rights")
+
+
+def look_at_original(subject: Subject) -> Iterable[Check]:
+    """The file that people have, if its copy is looked at: `tide apply` goes by that file."""
+    file = subject.status.get("file") if subject.status else None
+    if subject.file != subject.daemon.stored_spec or not file or not os.access(file, os.R_OK):
+        return
+    try:
+        same = fingerprint(load(Path(file))) == fingerprint(subject.spec)
+    except SpecError:
+        same = False
+    if not same:
+        text = f"that is the copy of the last deploy or apply; {file} has changed since"
+        yield Check("file", None, text, f"run `tide check {file}`")
 
 
 def look_at_daemon(subject: Subject) -> Iterable[Check]:
@@ -222,11 +253,18 @@ def look_at_batch(subject: Subject) -> Iterable[Check]:
         yield Check("batch system", None, "not deployed, or no daemon to ask", subject.deploy)
         return
     batch = subject.status["batch"]
-    if batch["problem"]:
+    if batch["problem"] and subject.spec.polled:
+        text, todo = advised(batch["problem"], "start it; all goes on by itself then")
+        yield Check("batch system", None, text, todo)
+    elif batch["problem"]:
         log = subject.daemon.layout.log
         yield Check("batch system", False, batch["problem"], f"see {log}; {subject.deploy}")
     else:
         yield Check("batch system", True, f"{batch['kind']} {batch['version']} answers")
+
+
+def look_at_ansible(subject: Subject) -> Iterable[Check]:
+    return ansible_checks.look(subject.spec.ansible)
 
 
 MACHINE: Sequence[Look] = (
@@ -237,16 +275,33 @@ MACHINE: Sequence[Look] = (
     accounting_checks.look_at_accounting,
     look_at_state,
 )
-REQUIRED: Sequence[Look] = (*MACHINE, *file_checks.REQUIRED)
+REQUIRED: Sequence[Look] = (
+    *MACHINE,
+    *file_checks.REQUIRED,
+    polled_slurm_checks.look_at_attach,
+    queue_checks.look_at_hosts,
+    look_at_served,
+    look_at_join,
+    look_at_ansible,
+)
 ALL: Sequence[Look] = (
+    look_at_original,
     *REQUIRED,
+    queue_checks.look_at_environment,
     file_checks.look_at_names,
     *provider_checks.ALL,
     look_at_kernel,
     look_at_nesting,
+    queue_checks.look_at_server,
+    torque_checks.look_at_queues,
+    gridengine_checks.look_at_queues,
+    gridengine_checks.look_at_unheard,
+    polled_slurm_checks.look_at_slurm_conf,
     look_at_rights,
     control_checks.look_at_control,
     look_at_daemon,
     look_at_batch,
     boot_checks.look_at_boots,
+    machine_checks.look_at_machines,
+    family_checks.look_at_families,
 )

@@ -65,6 +65,10 @@ class Client:
     def post(self, path: str, body: Json, timeout_s: float | None = ANSWER_S) -> Json:
         return self._ask("POST", path, json.dumps(body).encode(), timeout_s)
 
+    def fetch(self, path: str, timeout_s: float, **query: object) -> bytes:
+        """An answer as it comes."""
+        return self._content("GET", _target(path, query), None, timeout_s)
+
     def lines(self, path: str, **query: object) -> Iterator[Json]:
         """A stream of JSON objects, one a line; empty lines only show that it lives."""
         with closing(UnixConnection(self.layout.socket, ANSWER_S)) as connection:
@@ -89,6 +93,14 @@ class Client:
         return pid
 
     def _ask(self, method: str, target: str, body: bytes | None, timeout_s: float | None) -> Json:
+        content = self._content(method, target, body, timeout_s)
+        with self._reaching():
+            answer: Json = json.loads(content)
+        return answer
+
+    def _content(
+        self, method: str, target: str, body: bytes | None, timeout_s: float | None
+    ) -> bytes:
         with closing(UnixConnection(self.layout.socket, timeout_s)) as connection:
             with self._reaching():
                 connection.request(method, target, body)
@@ -96,8 +108,7 @@ class Client:
             if response.status >= http.client.BAD_REQUEST:
                 raise self._refusal(response)
             with self._reaching():
-                answer: Json = json.loads(response.read())
-        return answer
+                return response.read()
 
     def _split(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
         """Whole lines as they come. The response's own readline takes a broken stream for ended."""
@@ -119,7 +130,7 @@ class Client:
         except (ValueError, KeyError, TypeError):
             log = self.layout.log / "daemon.log"
             text = f"the daemon failed ({response.status} {response.reason}); see {log}"
-        if DISK_FULL in text:
+        if DISK_FULL in text and "make room" not in text:
             text = f"{text}; make room in {self.layout.state}"
         return Refused(response.status, text)
 
@@ -130,7 +141,7 @@ class Client:
         try:
             yield
         except (FileNotFoundError, ConnectionRefusedError) as error:
-            raise Away(f"no daemon answers on {path}; start it with `{self._start}`") from error
+            raise Away(self._silence) from error
         except TimeoutError as error:
             log = self.layout.log / "daemon.log"
             raise Away(f"the daemon on {path} does not answer; see {log}") from error
@@ -140,9 +151,14 @@ class Client:
             raise Away(f"cannot reach the daemon on {path}: {error.strerror or error}") from error
 
     @property
-    def _start(self) -> str:
+    def _silence(self) -> str:
+        """Why nobody answers, and what to do; a directory without a cluster may be a slip."""
+        state = self.layout.state
+        if not self.layout.is_ours:
+            return f"there is no cluster in {state}; name another, or `tide deploy FILE` makes one"
         known = self.stored_spec.exists()
-        return f"tide deploy {option(self.layout.state)}" if known else "tide deploy FILE"
+        start = f"tide deploy {option(state)}" if known else "tide deploy FILE"
+        return f"no daemon answers on {self.layout.socket}; start it with `{start}`"
 
 
 def _target(path: str, query: dict[str, object]) -> str:

@@ -7,8 +7,9 @@ from functools import partial
 from springtide.cli import output
 from springtide.cli.client import Away, Client, Json, Refused
 from springtide.cli.endings import Exit
-from springtide.cli.operations import render_fallen, render_step
+from springtide.cli.operations import render_fallen, render_step, waiting
 from springtide.cli.progress import Progress, looks, patiently, watching
+from springtide.failures import is_unconfigured
 from springtide.model import OperationState, Step
 from springtide.nodeset import expand, fold
 
@@ -90,7 +91,7 @@ def _mark(operation: Json, ids: Sequence[int]) -> str:
 
 
 def _render_now(operation: Json) -> str:
-    return f"{render_step(operation)}{operation['counts']}"
+    return waiting(operation) or f"{render_step(operation)}{operation['counts']}"
 
 
 def render_done(before: Json, now: Json) -> Iterator[str]:
@@ -104,10 +105,17 @@ def render_done(before: Json, now: Json) -> Iterator[str]:
 
 
 def _steps_done(before: Json, now: Json) -> Iterator[str]:
-    """Where several steps ended, nodes fell in the first: one that waits for nodes is seen."""
-    fallen = _newly_fallen(before, now)
+    """Where several steps ended, nodes fell in the first: one that waits for nodes is seen.
+
+    What could not be configured fell in that step, perhaps some looks before it ended.
+    """
+    unconfigured = {name: why for name, why in now["fallen"].items() if is_unconfigured(why)}
+    newly = _newly_fallen(before, now)
+    fallen = {name: why for name, why in newly.items() if name not in unconfigured}
     for step in now["steps"][before["steps_done"] : now["steps_done"]]:
-        if step not in OF_NODES:
+        if step == Step.CONFIGURE_SOFTWARE and unconfigured:
+            yield f"✗ {step}: {'; '.join(render_fallen(unconfigured))}"
+        elif step not in OF_NODES:
             yield f"✓ {step}"
         elif fallen:
             yield f"✗ {step}: {'; '.join(render_fallen(fallen))}"
@@ -151,7 +159,8 @@ def _names(hostlist: str) -> list[str]:
 def _look(daemon: Client, id: int) -> Json | None:
     try:
         operation = daemon.get(f"/operations/{id}")
-        return {**operation, "counts": _counts(daemon, operation)}
+        told = _counts(daemon, operation) + _said(daemon, operation)
+        return {**operation, "counts": told}
     except Away:
         if daemon.layout.record.exists():
             raise
@@ -168,6 +177,19 @@ def _counts(daemon: Client, operation: Json) -> str:
         return ""
     states = Counter(node["state"] for node in nodes)
     return ": " + ", ".join(f"{count} {state}" for state, count in states.items())
+
+
+def _said(daemon: Client, operation: Json) -> str:
+    """How far a long step is, if it says so."""
+    if operation["ended_at"] is not None or operation["step"] != Step.CONFIGURE_SOFTWARE:
+        return ""
+    last = daemon.lines("/events", operation=operation["id"], limit=1)
+    said = [e for e in last if e["what"] == "progress"]
+    return "".join(f"; {render_said(e['node'], e['detail'])}" for e in said)
+
+
+def render_said(node: str | None, text: str) -> str:
+    return output.printable(f"{node}: {text}" if node else text)
 
 
 def report(operation: Json) -> Exit:

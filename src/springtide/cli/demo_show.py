@@ -86,7 +86,7 @@ class Stage:
             f"provider: {{kind: containers, mounts: [{self.shared}]}}\n"
             "groups:\n"
             f'  general: {{nodes: "{NODES}"}}\n'
-            f"timing: {{idle: {self.idle_s}s, start: 20s, stop: 30s}}\n"
+            f"timing: {{idle: {self.idle_s}s, start: 60s, stop: 30s}}\n"
         )
 
 

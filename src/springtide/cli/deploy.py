@@ -1,6 +1,7 @@
 """`tide deploy`: a cluster from its file. Twice changes nothing."""
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,7 +9,7 @@ import typer
 
 from springtide.cli import output, serving
 from springtide.cli.changing import foresee
-from springtide.cli.check import is_attached, read_spec
+from springtide.cli.check import read_spec
 from springtide.cli.client import Client, Json
 from springtide.cli.cluster_file import ClusterFile, read
 from springtide.cli.consent import NO_CHANGE, Consent
@@ -16,7 +17,14 @@ from springtide.cli.course import conclude, worst
 from springtide.cli.endings import Complaint, Exit
 from springtide.cli.foresight import ask, render_plan
 from springtide.cli.parameters import DryRun, Yes, YesReally
-from springtide.cli.place import Choice, ClusterOption, FileArgument, StateOption, spec_file
+from springtide.cli.place import (
+    Choice,
+    ClusterOption,
+    FileArgument,
+    StateOption,
+    refuse_elsewhere,
+    spec_file,
+)
 from springtide.cli.rising import bring_up
 from springtide.model import Kind
 
@@ -39,6 +47,7 @@ def deploy(
     """
     path = spec_file(file, Choice(cluster, state))
     spec = read_spec(path)
+    refuse_elsewhere(spec, file, Choice(cluster, state))
     _refuse_attached(spec, path)
     daemon = Client(spec.state)
     before = serving.status_of(daemon)
@@ -51,7 +60,7 @@ def deploy(
 
 
 def _refuse_attached(spec: "Cluster", path: Path) -> None:
-    if is_attached(spec):
+    if spec.attached:
         raise Complaint(
             f"{path} describes nodes for a Slurm that is there already; use `tide attach {path}`",
             Exit.WRONG,
@@ -61,7 +70,10 @@ def _refuse_attached(spec: "Cluster", path: Path) -> None:
 def _render_plan(daemon: Client, spec: "Cluster", path: Path, status: Json | None) -> str:
     """The daemon's plan; before there is one, what the file tells."""
     if status is None:
-        return render_plan(serving.plan_from_file(spec, Kind.DEPLOY, spec.always_up))
+        from springtide.calendar import kept_up
+
+        up = kept_up(spec, datetime.now(UTC))
+        return render_plan(serving.plan_from_file(spec, Kind.DEPLOY, up))
     if not serving.knows(status, spec):
         return foresee(daemon, status, _file(daemon, path)).render()
     return render_plan(ask(daemon, Kind.DEPLOY))
@@ -74,6 +86,15 @@ def _file(daemon: Client, path: Path) -> ClusterFile:
 def _deploy(
     daemon: Client, spec: "Cluster", path: Path, status: Json | None, consent: Consent
 ) -> Exit:
+    with serving.undone_if_refused(daemon):
+        codes = _bring_up(daemon, spec, path, status, consent)
+    _keep_whereabouts(daemon, path)
+    return worst(codes)
+
+
+def _bring_up(
+    daemon: Client, spec: "Cluster", path: Path, status: Json | None, consent: Consent
+) -> list[Exit]:
     from springtide.cli import controlled
 
     codes, news = [], []
@@ -84,8 +105,7 @@ def _deploy(
         codes.append(_apply(daemon, status, spec, path, consent))
         news.append(f"{path} was applied")
     codes.append(bring_up(daemon, [*news, *controlled.have(spec)]))
-    _keep_whereabouts(daemon, path)
-    return worst(codes)
+    return codes
 
 
 def _apply(daemon: Client, status: Json, spec: "Cluster", path: Path, consent: Consent) -> Exit:

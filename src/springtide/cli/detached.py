@@ -2,6 +2,7 @@
 
 import os
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,7 +16,12 @@ from springtide.cli.endings import Complaint, cannot_write
 from springtide.cli.progress import looks
 
 START_S = 60.0
+STOP_S = 30.0
 LAST_LINES = 10
+
+
+class NotStarted(Complaint):
+    """The daemon ended before it answered, and said why."""
 
 
 def answers(daemon: Client) -> bool:
@@ -40,7 +46,7 @@ def start(daemon: Client, file: Path) -> None:
         if answers(daemon):
             return
         if fell():
-            raise Complaint(f"the daemon did not start: {_last_words(out, said)}")
+            raise _not_started(out, said)
     raise Complaint(
         f"the daemon does not answer {START_S:.0f} s after its start; see {daemon.layout.log}"
     )
@@ -74,8 +80,11 @@ def _spawn(file: Path, out: Path) -> "subprocess.Popen[bytes]":
         )
 
 
-def _last_words(out: Path, said: int) -> str:
-    return _words(out, said) or f"it ended without a word; see {out.parent}"
+def _not_started(out: Path, said: int) -> Complaint:
+    """With its last words; without any, its log is all that there is to look at."""
+    if words := _words(out, said):
+        return NotStarted(f"the daemon did not start: {words}")
+    return Complaint(f"the daemon did not start: it ended without a word; see {out.parent}")
 
 
 def _words(out: Path, said: int) -> str:
@@ -88,6 +97,13 @@ def _words(out: Path, said: int) -> str:
     if DISK_FULL in words:
         words = f"{words}; make room in {out.parent.parent}"
     return words
+
+
+def stop(daemon: Client) -> bool:
+    """End whoever serves now; whether it did in time."""
+    with _handle(daemon.daemon_pid()) as handle:
+        signal.pidfd_send_signal(handle, signal.SIGTERM)
+        return _ended(handle, STOP_S)
 
 
 @contextmanager

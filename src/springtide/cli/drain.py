@@ -3,6 +3,7 @@
 import os
 import pwd
 from collections.abc import Iterable
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -13,6 +14,7 @@ from springtide.cli.consent import NO_CHANGE
 from springtide.cli.endings import Complaint, Exit
 from springtide.cli.parameters import DryRun, HostsArgument, hosts
 from springtide.cli.place import Choice, ClusterOption, StateOption, client
+from springtide.cli.words import SLURM, jobs_on, kind_of
 from springtide.nodeset import fold
 from springtide.ports import ITSELF, OURS
 
@@ -20,7 +22,7 @@ from springtide.ports import ITSELF, OURS
 def drain(
     hostlist: HostsArgument,
     reason: Annotated[
-        str, typer.Option("--reason", "-r", metavar="TEXT", help="Why; Slurm shows it.")
+        str, typer.Option("--reason", "-r", metavar="TEXT", help="Why; the batch system shows it.")
     ],
     dry_run: DryRun = False,
     cluster: ClusterOption = None,
@@ -34,13 +36,14 @@ def drain(
     if not reason.strip():
         raise Complaint("say why: --reason TEXT; others will wonder", Exit.WRONG)
     daemon = client(Choice(cluster, state))
-    rows = _rows(daemon, names)
+    found = _found(daemon, names)
+    render = partial(render_drain, found["nodes"], kind=kind_of(found))
     if dry_run:
-        output.put("\n".join(render_drain(rows, "would be drained")))
+        output.put("\n".join(render("would be drained")))
         output.note(NO_CHANGE)
         return
     daemon.post("/drain", {"nodes": names, "reason": reason})
-    output.put("\n".join(render_drain(rows, "drained")))
+    output.put("\n".join(render("drained")))
 
 
 def undrain(
@@ -52,11 +55,14 @@ def undrain(
     cluster: ClusterOption = None,
     state: StateOption = None,
 ) -> None:
-    """Have nodes take jobs again that are drained, or that a person has put down."""
+    """Have drained nodes take jobs again.
+
+    Also those that a person has put down.
+    """
     names = fold(hosts(hostlist))
     daemon = client(Choice(cluster, state))
     if dry_run:
-        rows = _rows(daemon, names)
+        rows = _found(daemon, names)["nodes"]
         output.put("\n".join(render_undrain(rows, None if force else _me())))
         output.note(NO_CHANGE)
         return
@@ -67,15 +73,14 @@ def undrain(
         output.put(f"{settled}: not drained")
 
 
-def _rows(daemon: Client, names: str) -> list[Json]:
+def _found(daemon: Client, names: str) -> Json:
     answer = daemon.get("/nodes", names=names)
     for problem in answer["problems"]:
         output.note(f"tide: incomplete: {problem}")
-    rows: list[Json] = answer["nodes"]
-    return rows
+    return answer
 
 
-def render_drain(rows: Iterable[Json], verb: str) -> list[str]:
+def render_drain(rows: Iterable[Json], verb: str, kind: str = SLURM) -> list[str]:
     """From how they were before: those that a person drained already stay theirs."""
     seen = [(row["name"], row["batch"] or {}) for row in rows]
     nobodys = (OURS, ITSELF)
@@ -83,7 +88,8 @@ def render_drain(rows: Iterable[Json], verb: str) -> list[str]:
     busy = [name for name, batch in fresh if batch.get("busy")]
     lines = [f"{fold(name for name, _ in fresh)}: {verb}"] if fresh else []
     if busy:
-        lines.append(f"{fold(busy)}: its jobs go on to their end; see `squeue -w {fold(busy)}`")
+        see = jobs_on(kind, fold(busy))
+        lines.append(f"{fold(busy)}: its jobs go on to their end; see `{see}`")
     drained = [one for one in seen if one not in fresh]
     return lines + [f"{names}: drained already, {whose}" for names, whose in _owned(drained)]
 

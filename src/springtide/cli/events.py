@@ -2,6 +2,7 @@
 
 import queue
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from json import dumps
 from typing import Annotated
@@ -12,7 +13,7 @@ from springtide.cli import output
 from springtide.cli.client import Away, Client, Json
 from springtide.cli.endings import Complaint, Exit
 from springtide.cli.output import JsonOption
-from springtide.cli.parameters import LimitOption, hosts, number
+from springtide.cli.parameters import LimitOption, hosts, number, parse_duration
 from springtide.cli.place import Choice, ClusterOption, StateOption, client
 from springtide.nodeset import fold
 
@@ -33,6 +34,9 @@ def events(
         str | None, typer.Option("--operation", "-o", metavar="ID", help="Only this operation.")
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="And those to come.")] = False,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="Of so long, such as 10m.")
+    ] = None,
     limit: LimitOption = str(MANY),
     each: Annotated[bool, typer.Option("--each", "-1", help="One line for each event.")] = False,
     json: JsonOption = False,
@@ -45,15 +49,19 @@ def events(
     """
     id = None if operation is None else number(operation, "--operation")
     which: dict[str, object] = {"node": _one(host), "operation": id}
-    newest = number(limit, "--limit")
+    newest, since_s = number(limit, "--limit"), parse_duration(since)
     daemon = client(Choice(cluster, state))
     past = list(daemon.lines("/events", limit=newest, **which))
-    _put(past, each, json)
+    _put(past if since_s is None else recent(past, time.time() - since_s), each, json)
     if follow:
         for some in _to_come(daemon, past[-1]["id"] if past else 0, which):
             _put(some, each, json)
     elif not past:
         _explain_nothing(daemon, host, id)
+
+
+def recent(found: Iterable[Json], since: float) -> list[Json]:
+    return [event for event in found if event["at"] >= since]
 
 
 def _one(host: str | None) -> str | None:

@@ -13,16 +13,18 @@ from pathlib import Path
 
 from springtide.batch import slurm_text
 from springtide.batch.slurm_conf import TooOldError, render
+from springtide.batch.unread import UnreadableError
+from springtide.cli.health_checks import look_at_health
 from springtide.cli.subject import Check, Look, Subject, run
+from springtide.configure import cloud_config
 from springtide.configure.programs import problems
 from springtide.ports import CloudError, Rejected, Site
 from springtide.providers.containers import links, site
-from springtide.providers.containers.mounts import Tree, inside, refuse_tree
-from springtide.spec import Cluster, Containers, Image, NoProvider, Provider, Slurm
+from springtide.providers.containers.mounts import Tree, refuse_tree
+from springtide.spec import Cluster, Containers, NoProvider, Provider, Slurm
 
 MOST_NAMES = 20
 """So many names are looked up: each may take its time."""
-_OWN = ("/run", "/tmp")  # noqa: S108 - places that nodes have to themselves
 NOWHERE = Site("127.0.0.1")
 """For a slurm.conf that is only read."""
 
@@ -65,37 +67,6 @@ def look_at_prolog(subject: Subject) -> Iterable[Check]:
         yield Check("prolog", False, what, todo)
 
 
-def look_at_health(subject: Subject) -> Iterable[Check]:
-    """Without it no node would ever take a job."""
-    if (program := subject.spec.health) is None:
-        return
-    for image, path in _seen_by_nodes(subject.spec, program).items():
-        if path is None:
-            text = f"nodes do not see {program}: they have a {_OWN[0]} and {_OWN[1]} of their own"
-            yield Check("health", False, text, "put it elsewhere, and correct `health`")
-        elif not path.is_file():
-            text = f"{path} is no file, so nodes of image {image} would fail the check"
-            yield Check("health", False, text, "make it, or correct `health`")
-        elif not os.access(path, os.X_OK):
-            yield Check("health", False, f"{path} cannot be executed", f"run `chmod 755 {path}`")
-
-
-def _seen_by_nodes(spec: Cluster, program: Path) -> dict[str, Path | None]:
-    """Where on this machine the program is that nodes of each image would run."""
-    found = dict[str, Path | None]()
-    for key, group in spec.groups.items():
-        if isinstance(provider := spec.provider_of(key), Containers):
-            found[group.image] = _seen(provider, spec.images[group.image], program)
-    return found
-
-
-def _seen(provider: Containers, image: Image, program: Path) -> Path | None:
-    if any(program.is_relative_to(mount) for mount in provider.mounts):
-        return program
-    own = any(program.is_relative_to(place) for place in _OWN)
-    return None if own or image.path is None else inside(image.path, program)
-
-
 def _roots(spec: Cluster) -> dict[str, Path]:
     """Images that container nodes use, or could."""
     groups = spec.groups.items()
@@ -110,6 +81,11 @@ def look_at_images(subject: Subject) -> Iterable[Check]:
         except Rejected as error:
             todo = f"make a root there, or correct images.{name}.path"
             yield Check(f"image {name}", False, str(error), todo)
+    for name, image in subject.spec.images.items():
+        for path in image.build.scripts if image.build else ():
+            if not path.is_file():
+                todo = f"make it, or correct images.{name}.build.scripts"
+                yield Check(f"image {name}", False, f"{path} is no file", todo)
 
 
 def look_at_mounts(subject: Subject) -> Iterable[Check]:
@@ -118,6 +94,31 @@ def look_at_mounts(subject: Subject) -> Iterable[Check]:
         if not path.is_dir():
             text = f"{path} is no directory, so it cannot be mounted into nodes"
             yield Check("mounts", False, text, f"run `mkdir -p {path}`, or correct `mounts`")
+
+
+def look_at_shared(subject: Subject) -> Iterable[Check]:
+    """What others serve must be mounted on this machine, if containers are to see it."""
+    for one in subject.spec.shared:
+        if one.here and not Path(one.directory).is_dir():
+            text = f"{one.directory} is no directory, so nodes cannot have it at {one.path}"
+            todo = f"run `mkdir -p {one.directory}`, or correct `shared`"
+            yield Check("shared", False, text, todo)
+        elif not one.here and containers(subject.spec) and not os.path.ismount(one.path):
+            text = f"containers see {one.source} through this machine, which has not mounted it"
+            yield Check("shared", False, text, f"mount {one.source} on {one.path} of this machine")
+
+
+def look_at_cloud_configs(subject: Subject) -> Iterable[Check]:
+    """Whatever is wrong with them shows only on nodes, and late."""
+    spec = subject.spec
+    for key, group in spec.groups.items():
+        if group.cloud_config is None:
+            continue
+        if key not in spec.remote:
+            text = f"nodes of group {key} are not started by cloud-init"
+            yield Check("cloud_config", False, text, f"take groups.{key}.cloud_config out")
+        elif said := cloud_config.complaint(group.cloud_config):
+            yield Check("cloud_config", False, said, "correct it: nodes would boot without it")
 
 
 def look_at_subnet(subject: Subject) -> Iterable[Check]:
@@ -145,7 +146,7 @@ def look_at_parameters(subject: Subject) -> Iterable[Check]:
     """By letting Slurm read the file that it would get, if there is a Slurm to read it."""
     if not isinstance(subject.spec.batch, Slurm) or subject.spec.batch.attach:
         return
-    with suppress(TooOldError, slurm_text.UnreadableError):
+    with suppress(TooOldError, UnreadableError):
         release = slurm_text.release(slurm_text.parse_version(run(["slurmctld", "-V"]).stdout))
         text = render(subject.spec, NOWHERE, state=subject.spec.state, version=release)
         if said := _misread(text):
@@ -167,7 +168,8 @@ def look_at_names(subject: Subject) -> Iterable[Check]:
     """Machines that exist without us: slurmctld asks for their addresses, and waits."""
     spec = subject.spec
     theirs = [group for group in spec.groups if isinstance(spec.provider_of(group), NoProvider)]
-    names = (name for group in theirs for name in spec.names(group))
+    named = (name for group in theirs for name in spec.names(group))
+    names = (name for name in named if name not in spec.addresses)
     for name in islice(names, MOST_NAMES):
         if not _resolves(name):
             text = f"{name} does not resolve, so slurmctld would hang on it"
@@ -187,6 +189,8 @@ REQUIRED: Sequence[Look] = (
     look_at_health,
     look_at_images,
     look_at_mounts,
+    look_at_shared,
+    look_at_cloud_configs,
     look_at_subnet,
     look_at_parameters,
 )

@@ -64,7 +64,7 @@ def _choose(spec: "Cluster", words: Sequence[str]) -> "tuple[Place, Sequence[str
     if len(found) == 1:
         return found[0], words
     if not found:
-        raise Complaint(f"provider {spec.provider.kind} {_own_sizes()}", Exit.WRONG)
+        raise Complaint(f"provider {spec.provider.kind}, {_own_sizes()}", Exit.WRONG)
     groups = ", ".join(group for one in found for group in one.groups)
     raise Complaint(f"the file has several providers; name a group: {groups}", Exit.WRONG)
 
@@ -78,7 +78,7 @@ def _ask(spec: "Cluster", place: "Place", names: Sequence[str]) -> "list[CloudFl
     from springtide.cli.sizes import select, unknown
 
     try:
-        found = ask_flavors(_with(spec, names), place)
+        found = ask_flavors(with_sizes(spec, names), place)
     except Unanswered as error:
         raise Complaint(f"{place.wanted.kind}: {error}") from None
     if found and (missing := unknown(found, names)):
@@ -86,7 +86,7 @@ def _ask(spec: "Cluster", place: "Place", names: Sequence[str]) -> "list[CloudFl
     return select(found, names)
 
 
-def _with(spec: "Cluster", names: Sequence[str]) -> "Cluster":
+def with_sizes(spec: "Cluster", names: Sequence[str]) -> "Cluster":
     """The file with these sizes in it: some providers tell more of sizes that are."""
     from springtide.spec import Flavor
 

@@ -4,14 +4,18 @@
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import Timer
 
 from springtide.cli import output
 from springtide.cli.client import Client, Json
-from springtide.model import Kind
+from springtide.model import Kind, Step
 from springtide.nodeset import NodeNameError, expand, fold
 
 SHOWN_JOBS = 10
 """So many jobs are named; of the others it is said how many they are."""
+SILENT_S = 5.0
+"""Nobody is left without a word for longer."""
 _HARMED = {"lost": "be lost", "put back into the queue": "start again from the queue"}
 """The fates of jobs that somebody should think twice about."""
 
@@ -20,7 +24,19 @@ def ask(daemon: Client, kind: Kind, names: Sequence[str] | None = None, **option
     """What the daemon would do."""
     nodes = None if names is None else fold(names)
     said = {key: 1 if value is True else value for key, value in options.items()}
-    return daemon.get("/plan", operation=kind.value, nodes=nodes, **said)
+    with explaining(SILENT_S, "… the daemon asks the batch system, which takes its time"):
+        return daemon.get("/plan", operation=kind.value, nodes=nodes, **said)
+
+
+@contextmanager
+def explaining(after_s: float, why: str) -> Iterator[None]:
+    """Say why nothing is seen to happen, if that lasts so long."""
+    timer = Timer(after_s, output.note, [why])
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def render_plan(plan: Json, title: str | None = None) -> str:
@@ -28,11 +44,18 @@ def render_plan(plan: Json, title: str | None = None) -> str:
     pairs = [("plan", title or plan["operation"])]
     pairs.append(("nodes", f"{plan['count']}: {plan['nodes']}" if plan["count"] else "none"))
     pairs += [(f"now {state}", nodes) for state, nodes in plan["states"].items()]
-    pairs += [(f"step {number}", step) for number, step in enumerate(plan["steps"], 1)]
+    pairs += [(f"step {number}", step) for number, step in enumerate(_steps(plan), 1)]
     pairs += [("jobs", text) for text in render_jobs(plan["jobs"])]
     pairs += [("price", text) for text in _prices(plan)]
     pairs += [("note", text) for text in plan["notes"]]
     return output.render_pairs(pairs)
+
+
+def _steps(plan: Json) -> list[str]:
+    """An update without nodes only writes what others read: nothing is drained."""
+    without = plan["operation"] == Kind.UPDATE and not plan["count"]
+    own = (Step.CONFIGURE_SOFTWARE, Step.WRITE_BATCH_CONFIG)
+    return [step for step in plan["steps"] if step in own or not without]
 
 
 def render_jobs(jobs: list[Json]) -> Iterator[str]:
@@ -65,7 +88,9 @@ def _prices(plan: Json) -> Iterator[str]:
 def render_changes(foreseen: Json) -> str:
     """What another cluster file changes, and the plans that follow from it."""
     changes = "\n".join(f"change  {output.printable(line)}" for line in foreseen["changes"])
-    return "\n\n".join(filter(None, [changes, *map(render_plan, foreseen["plans"])]))
+    warnings = "\n".join(f"warning  {output.printable(line)}" for line in foreseen["warnings"])
+    plans = map(render_plan, foreseen["plans"])
+    return "\n\n".join(filter(None, [changes, *plans, warnings]))
 
 
 def render_mind(plan: Json) -> str:

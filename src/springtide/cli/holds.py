@@ -16,6 +16,9 @@ from springtide.cli.place import Choice, ClusterOption, StateOption, client
 COLUMNS = ("hold", "since", "until", "why")
 NOTHING = "nothing is held"
 OVER = "tried next"
+LIFTED = "until lifted"
+FOR_EVER_S = 365 * 86400.0
+"""What lasts longer does not end by itself."""
 
 
 def holds(
@@ -30,7 +33,7 @@ def holds(
 ) -> None:
     """Where nothing is launched, why, and until when.
 
-    A hold ends by itself: when its time is over one node is tried.
+    Most end by themselves: when their time is over one node is tried.
     """
     daemon = client(Choice(cluster, state))
     if lift is not None and not dry_run:
@@ -71,4 +74,6 @@ def render_holds(found: Iterable[Json], now: float) -> list[list[str]]:
 def render_until(until_at: float, now: float) -> str:
     """How long still; after that the next job that needs it has one node tried."""
     left_s = until_at - now
+    if left_s > FOR_EVER_S:
+        return LIFTED
     return f"in {output.render_duration(left_s)}" if left_s > 0 else OVER

@@ -44,6 +44,8 @@ def _image(node: Json) -> str:
 def _right(node: Json, image: str) -> str:
     if node["outdated"]:
         return f"no: {node['outdated']}"
+    if node.get("unconfigured"):
+        return f"no: {node['unconfigured']}, see `tide update`"
     return "yes" if image else ""
 
 

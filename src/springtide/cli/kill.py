@@ -14,6 +14,7 @@ from springtide.cli.foresight import ask, render_mind, render_plan
 from springtide.cli.parameters import DryRun, MaybeHosts, NoWait, YesReally, hosts
 from springtide.cli.place import Choice, ClusterOption, StateOption, client
 from springtide.cli.power import mention_min
+from springtide.cli.words import kind_of, terms
 from springtide.model import Kind, NodeState
 from springtide.nodeset import fold
 
@@ -57,22 +58,22 @@ def kill(
         mind=render_mind(plan),
     )
     mention_min(daemon, names)
-    rows = daemon.get("/nodes", names=nodes)["nodes"]
+    found = daemon.get("/nodes", names=nodes)
     body = {"operation": "kill", "nodes": nodes, "confirm": status["cluster"]}
     code = conclude(daemon, daemon.post("/operations", body)["operations"], no_wait)
     if not code and not no_wait:
         output.put(f"{nodes}: off")
-    for line in render_strangers(rows):
+    for line in render_strangers(found["nodes"], terms(kind_of(found)).daemon):
         output.note(f"tide: {line}")
     raise typer.Exit(code)
 
 
-def render_strangers(rows: Iterable[Json]) -> list[str]:
-    """From how nodes were before: whose slurmd answered though we had made no instance."""
+def render_strangers(rows: Iterable[Json], program: str = "slurmd") -> list[str]:
+    """From how nodes were before: whose program answered though we had made no instance."""
     strange = [row for row in rows if _is_strange(row)]
     return [
-        f"{row['name']}: a slurmd at {row['batch']['address']} had answered in its name, and is no "
-        "instance of ours; stop it there, or it comes back when it is restarted"
+        f"{row['name']}: a {program} at {row['batch']['address']} had answered in its name, and is "
+        "no instance of ours; stop it there, or it comes back when it is restarted"
         for row in strange
     ]
 

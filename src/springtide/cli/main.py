@@ -8,6 +8,7 @@ from springtide import __version__
 from springtide.cli import output
 from springtide.cli.apply import apply
 from springtide.cli.attach import attach
+from springtide.cli.bundle import bundle
 from springtide.cli.check import check
 from springtide.cli.daemon import daemon
 from springtide.cli.deploy import deploy
@@ -15,8 +16,11 @@ from springtide.cli.destroy import destroy
 from springtide.cli.drain import drain, undrain
 from springtide.cli.endings import Commands
 from springtide.cli.events import events
+from springtide.cli.finish import finish
 from springtide.cli.flavors import flavors
 from springtide.cli.holds import holds
+from springtide.cli.image import image
+from springtide.cli.importing import import_
 from springtide.cli.init import init
 from springtide.cli.kill import kill
 from springtide.cli.log import log
@@ -28,10 +32,13 @@ from springtide.cli.plan import plan
 from springtide.cli.power import resume, suspend
 from springtide.cli.rebuild import rebuild
 from springtide.cli.resize import resize
+from springtide.cli.schedule import schedule
 from springtide.cli.status import status
 from springtide.cli.stop import start, stop
 from springtide.cli.text import Command
+from springtide.cli.timeline import timeline
 from springtide.cli.update import update
+from springtide.cli.users import user
 from springtide.cli.why import why
 
 app = typer.Typer(
@@ -80,11 +87,16 @@ def demo(
 
 
 for command in (
-    *(status, nodes, operations, events, why, log, plan, resume, suspend, drain, undrain),
+    *(status, nodes, operations, events, why, log, timeline, bundle, plan, resume, suspend),
+    *(drain, undrain),
     *(apply, resize, rebuild, update, stop, start, kill, maintenance, holds),
-    *(init, flavors, check, deploy, attach, destroy, daemon, demo),
+    *(init, flavors, check, deploy, finish, attach, destroy, daemon, demo),
 ):
     app.command(cls=Command)(command)
+app.command("import", cls=Command)(import_)
+app.add_typer(user)
+app.add_typer(image)
+app.add_typer(schedule)
 
 if __name__ == "__main__":
     app()

@@ -52,7 +52,14 @@ def _one(daemon: Client, id: int, cancel: bool, json: bool) -> None:
         return
     output.put(render_operation(answer, time.time()))
     if cancel and answer["ended_at"] is None:
-        output.note("tide: it ends when the nodes that it has begun with have come back")
+        output.note(f"tide: {_yet_to_do(answer)}")
+
+
+def _yet_to_do(operation: Json) -> str:
+    """Of one that is cancelled and has not ended."""
+    if operation["reason"].startswith("cancelled"):
+        return f"it is cancelled, and cleans up; `tide operations {operation['id']}` shows its end"
+    return "it ends when the nodes that it has begun with have come back"
 
 
 def _all(daemon: Client, limit: int, json: bool) -> None:
@@ -70,7 +77,7 @@ def row(operation: Json, now: float) -> list[str]:
         operation["kind"],
         operation["nodes"],
         operation["state"],
-        render_step(operation) if operation["step"] else "",
+        render_step(operation) if operation["step"] and not waiting(operation) else "",
         operation["asked_by"],
         output.render_age(operation["created_at"], now),
         _took(operation, now),
@@ -81,8 +88,14 @@ def row(operation: Json, now: float) -> list[str]:
 def render_step(operation: Json) -> str:
     """Where it is: its step and how many there are."""
     if operation["step"] is None or operation["state"] == "queued":
-        return str(operation["state"])
+        return waiting(operation) or str(operation["state"])
     return f"{operation['step']} ({operation['steps_done'] + 1} of {len(operation['steps'])})"
+
+
+def waiting(operation: Json) -> str:
+    """What goes first, if something does; a daemon of an older Springtide does not say."""
+    ahead = operation.get("waits_for", "")
+    return f"waits for {output.printable(ahead)}" if ahead else ""
 
 
 def _took(operation: Json, now: float) -> str:
@@ -92,9 +105,11 @@ def _took(operation: Json, now: float) -> str:
 
 
 def _why(operation: Json) -> str:
-    """The reason, and the fallen nodes if there are any."""
-    fallen = "; ".join(render_fallen(operation["fallen"]))
-    return "; ".join(text for text in (operation["reason"], fallen) if text)
+    """The reason, what it waits for, and the fallen nodes if there are any."""
+    others = {node: why for node, why in operation["fallen"].items() if why != operation["reason"]}
+    fallen = output.brief("; ".join(render_fallen(others)))
+    told = (output.brief(operation["reason"]), waiting(operation), fallen)
+    return "; ".join(text for text in told if text)
 
 
 def render_fallen(fallen: dict[str, str]) -> list[str]:
@@ -110,7 +125,7 @@ def render_operation(operation: Json, now: float) -> str:
         ("operation", f"{operation['id']}, {operation['kind']}"),
         ("nodes", operation["nodes"]),
         *_rounds(operation),
-        ("state", operation["state"]),
+        ("state", "; ".join(filter(None, (operation["state"], waiting(operation))))),
         ("asked by", operation["asked_by"]),
         ("reason", operation["reason"]),
         ("created", output.render_time(operation["created_at"])),

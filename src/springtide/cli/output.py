@@ -94,6 +94,14 @@ def render_pairs(pairs: Iterable[tuple[str, str]]) -> str:
     return "\n".join(f"{name.ljust(width)}  {value}" for name, value in known)
 
 
+LONGEST = 160
+"""Characters of a reason in a table; `--json` has all of it."""
+
+
+def brief(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
 def printable(text: str, *, spaces: bool = False) -> str:
     """Text from outside (reasons, details) on one line and without control characters.
 

@@ -13,8 +13,9 @@ from springtide.nodeset import NodeNameError, expand
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|)")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_NUMBER = re.compile(r"[1-9][0-9]{0,11}")
-_COUNT = re.compile(r"[0-9]{1,12}")
+MOST_DIGITS = 12
+_NUMBER = re.compile(rf"[1-9][0-9]{{0,{MOST_DIGITS - 1}}}")
+_COUNT = re.compile(rf"[0-9]{{1,{MOST_DIGITS}}}")
 
 _HOSTS = "Nodes, such as blue-[000-003,007]."
 HostsArgument = Annotated[str, typer.Argument(metavar="HOSTLIST", help=_HOSTS)]
@@ -63,7 +64,7 @@ def hosts(text: str) -> list[str]:
 
 def number(text: str, what: str) -> int:
     if not _NUMBER.fullmatch(text):
-        raise Complaint(f"{what} is a whole number from 1, not {text!r}", Exit.WRONG)
+        raise _no_number(text, what, 1)
     return int(text)
 
 
@@ -72,8 +73,14 @@ def count(text: str | None, what: str) -> int | None:
     if text is None:
         return None
     if not _COUNT.fullmatch(text):
-        raise Complaint(f"{what} is a whole number from 0, not {text!r}", Exit.WRONG)
+        raise _no_number(text, what, 0)
     return int(text)
+
+
+def _no_number(text: str, what: str, least: int) -> Complaint:
+    if text.isdecimal() and len(text) > MOST_DIGITS:
+        return Complaint(f"{what} cannot be so large: {text[:40]}", Exit.WRONG)
+    return Complaint(f"{what} is a whole number from {least}, not {text[:40]!r}", Exit.WRONG)
 
 
 def given(**options: object) -> dict[str, object]:

@@ -5,7 +5,7 @@ import re
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,9 @@ from springtide.cli.client import Away, Client
 from springtide.cli.endings import Complaint, Exit
 from springtide.cli.whereabouts import CLUSTERS
 from springtide.layout import STORED_SPEC
+
+if TYPE_CHECKING:
+    from springtide.spec import Cluster
 
 DEFAULT_FILE = Path("cluster.yaml")
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
@@ -39,7 +42,7 @@ FileArgument = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What somebody said about which cluster; a directory counts more than a name."""
+    """What somebody said about which cluster; in the environment a directory counts more."""
 
     cluster: str | None = None
     state: str | None = None
@@ -51,7 +54,11 @@ class Choice:
         if self.cluster is None:
             return None
         if not _NAME.fullmatch(self.cluster):
-            raise Complaint(f"{self.cluster!r} is no name of a cluster", Exit.WRONG)
+            raise Complaint(
+                f"{self.cluster[:60]!r} is no name of a cluster: those are of a-z, 0-9 and '-', a "
+                "letter first; a directory goes with --state",
+                Exit.WRONG,
+            )
         return CLUSTERS / self.cluster
 
 
@@ -67,6 +74,9 @@ def client(choice: Choice) -> Client:
 def chosen(choice: Choice) -> Path | None:
     """The state directory that was named, nearest to the command first."""
     surrounding = Choice(os.environ.get("TIDE_CLUSTER") or None, os.environ.get("TIDE_STATE"))
+    for each in (choice, BEFORE_COMMAND.get()):
+        if each is not None and each.cluster and each.state:
+            raise Complaint("say --cluster or --state, not both", Exit.WRONG)
     for each in (choice, BEFORE_COMMAND.get(), surrounding):
         if each is not None and (directory := each.directory):
             return directory
@@ -111,10 +121,38 @@ def spec_file(file: str | None, choice: Choice) -> Path:
     """The cluster's file: as given, of a named cluster, right here, or of the only cluster."""
     if file is not None:
         return Path(file).absolute()
+    path = _found(choice)
+    if os.path.exists(path) and not os.access(path, os.R_OK):  # noqa: PTH110 - raises nothing
+        raise Complaint(
+            f"only root may read {path}; run it as root, or name a FILE of yours", Exit.WRONG
+        )
+    return path
+
+
+def _found(choice: Choice) -> Path:
     if directory := _there(chosen(choice)):
         return directory / STORED_SPEC
     here = DEFAULT_FILE.absolute()
     return here if here.exists() else _stored(here)
+
+
+def refuse_elsewhere(spec: "Cluster", file: str | None, choice: Choice) -> None:
+    """A FILE says itself which cluster it is of, and where; an option must not say otherwise."""
+    if file is None:
+        return
+    for each in (choice, BEFORE_COMMAND.get() or Choice()):
+        if each.state and each.directory != spec.state:
+            raise Complaint(
+                f"--state {each.state} is not where {file} has its cluster: that is {spec.state}; "
+                f"leave out --state, or write `state: {each.directory}` in the file",
+                Exit.WRONG,
+            )
+        if each.cluster and not each.state and each.cluster != spec.cluster:
+            raise Complaint(
+                f"{file} describes cluster {spec.cluster}, not {each.cluster}; leave out "
+                "--cluster, or name another FILE",
+                Exit.WRONG,
+            )
 
 
 def _stored(here: Path) -> Path:

@@ -16,7 +16,7 @@ from springtide.cli.output import JsonOption
 from springtide.cli.parameters import given
 from springtide.cli.place import Choice, ClusterOption, StateOption, client
 from springtide.cli.rebuild import ForceOption, ImageOption, PartitionOption, chosen_nodes
-from springtide.cli.resize import rewrite
+from springtide.cli.resize import numbers, rewrite
 from springtide.cli.stop import NowOption
 from springtide.model import CHANGES_SITE, IN_ROUNDS, PLANS, Kind, Step
 
@@ -118,7 +118,7 @@ def _of_resize(asked: Asked) -> tuple[Json, str]:
     daemon = client(asked.choice)
     status = daemon.get("/status")
     _, after = rewrite(daemon, status, asked.words)
-    change = foresee(daemon, status, after)
+    change = foresee(daemon, status, after, numbers(asked.words))
     return change.foreseen, change.render() or WELL
 
 

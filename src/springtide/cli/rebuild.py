@@ -1,5 +1,6 @@
 """`tide rebuild`: nodes get what the cluster file wants them to run, in batches."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -27,7 +28,8 @@ from springtide.cli.parameters import (
 )
 from springtide.cli.place import Choice, ClusterOption, StateOption, client
 from springtide.cli.rebuild_jobs import by_jobs
-from springtide.model import Kind
+from springtide.cli.words import terms
+from springtide.model import STARTING, Kind
 
 ImageOption = Annotated[
     str | None,
@@ -40,6 +42,7 @@ ForceOption = Annotated[
     bool, typer.Option("--force", help="Also nodes that are as they should be.")
 ]
 JOBS = "jobs"
+UP = frozenset({"ready", "draining", *STARTING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,7 @@ def rebuild(
     plan = foresee(daemon, wish, chosen_nodes(daemon, hostlist, partition))
     mention_edits(daemon)
     if not plan["count"]:
-        output.put(render_nobody(wish))
+        output.put(render_nobody(wish, _serving(daemon, hostlist, partition), plan["notes"]))
     elif dry_run:
         output.put(render_plan(plan))
         output.note(NO_CHANGE)
@@ -157,11 +160,20 @@ def foresee(daemon: Client, wish: Rebuild, names: list[str] | None) -> Json:
     return ask(daemon, Kind.REBUILD, names, **given(image=wish.image, force=force))
 
 
-def render_nobody(wish: Rebuild) -> str:
-    if wish.force or wish.command:
+def _serving(daemon: Client, hostlist: str | None, partition: str | None) -> bool:
+    """Whether any of the nodes is in service."""
+    names = chosen_nodes(daemon, hostlist, partition)
+    rows = daemon.get("/nodes", world=0)["nodes"]
+    return any(r["state"] in UP for r in rows if names is None or r["name"] in names)
+
+
+def render_nobody(wish: Rebuild, serving: bool, notes: Sequence[str] = ()) -> str:
+    if wish.force or wish.command or not serving:
         return f"none of these nodes is in service: {NO_CHANGE}"
+    if notes:
+        return "\n".join([f"no node has to be rebuilt: {NO_CHANGE}", *notes])
     wants = f"image {wish.image}" if wish.image else "what the file wants"
-    return f"all nodes run {wants}: {NO_CHANGE}"
+    return f"all nodes in service run {wants}: {NO_CHANGE}"
 
 
 def chosen_nodes(daemon: Client, hostlist: str | None, partition: str | None) -> list[str] | None:
@@ -188,7 +200,8 @@ def _rebuild(
     daemon: Client, wish: Rebuild, plan: Json, options: Json, consent: Consent, no_wait: bool
 ) -> Exit:
     output.note(render_plan(plan))
-    name = daemon.get("/status")["cluster"]
+    status = daemon.get("/status")
+    name, see = status["cluster"], terms(status["batch"]["kind"]).show_closed
     what = f"run {wish.command!r} on" if wish.command else "rebuild"
     consent.require(name, f"{what} {plan['nodes']}")
     body = {"operation": Kind.REBUILD.value, "nodes": plan["nodes"], "options": options}
@@ -197,7 +210,7 @@ def _rebuild(
     code = conclude(daemon, daemon.post("/operations", body)["operations"], no_wait)
     if code in (Exit.FAILED, Exit.PARTLY):
         output.note(
-            "tide: nodes that did not come back are DOWN (see `sinfo -R`); mend what is wrong, "
+            f"tide: nodes that did not come back are DOWN (see `{see}`); mend what is wrong, "
             "then `tide resume` them"
         )
     return code

@@ -17,6 +17,7 @@ from springtide.cli.endings import Complaint, Exit
 from springtide.cli.parameters import DryRun, NoWait, Yes, YesReally
 from springtide.cli.place import Choice, ClusterOption, StateOption, client
 from springtide.cli.serving import knows
+from springtide.nodeset import MAX_RANGE
 
 if TYPE_CHECKING:
     from springtide.spec import Cluster
@@ -45,10 +46,10 @@ def resize(
     daemon = client(Choice(cluster, state))
     status = daemon.get("/status")
     before, after = rewrite(daemon, status, sizes)
+    change = foresee(daemon, status, after, numbers(sizes))
     if after.text == before.text and status["applied"]:
         output.put(f"{' '.join(sizes)} is what {before.path} says already: {NO_CHANGE}")
         return
-    change = foresee(daemon, status, after)
     if dry_run:
         output.put(render(change, before))
         output.note(NO_CHANGE)
@@ -84,13 +85,26 @@ def parse_sizes(words: Sequence[str], spec: "Cluster") -> Mapping[str, int]:
     for word in words:
         match = _SIZE.fullmatch(word)
         if match is None:
-            raise _wrong(f"{word[:60]!r} is no size: write GROUP=N, N from 0", spec)
+            raise _wrong(f"{word[:60]!r} is no size: write GROUP=N, N from 0 to {MAX_RANGE}", spec)
         if match[1] not in spec.groups:
-            raise _wrong(f"there is no group {match[1][:60]!r}", spec)
+            raise _wrong(f"there is no group {match[1][:60]!r}{_meant(match[1], spec)}", spec)
         if match[1] in found:
             raise _wrong(f"group {match[1]} is named twice", spec)
         found[match[1]] = int(match[2])
     return found
+
+
+def numbers(words: Sequence[str]) -> Mapping[str, int]:
+    """Of words that are sizes."""
+    return {word.partition("=")[0]: int(word.partition("=")[2]) for word in words}
+
+
+def _meant(name: str, spec: "Cluster") -> str:
+    from springtide.spec.problems import nearest
+
+    begun = [key for key in spec.groups if key.startswith(name)]
+    near = begun or nearest(name, spec.groups)
+    return f": did you mean {near[0]}?" if near else ""
 
 
 def _wrong(what: str, spec: "Cluster") -> Complaint:

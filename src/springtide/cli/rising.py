@@ -3,7 +3,7 @@
 For `tide deploy` and `tide start`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from springtide.cli import output
@@ -11,7 +11,9 @@ from springtide.cli.client import Client, Json
 from springtide.cli.course import follow, report
 from springtide.cli.endings import Complaint, Exit
 from springtide.cli.progress import watching
-from springtide.cli.whereabouts import option
+from springtide.cli.whereabouts import CLUSTERS, deploying, option
+from springtide.cli.words import OTHERS, try_out
+from springtide.layout import STORED_SPEC, Layout
 from springtide.model import Kind, OperationState
 from springtide.nodeset import fold
 
@@ -55,14 +57,35 @@ def _tell(daemon: Client, news: Sequence[str]) -> None:
     status = daemon.get("/status")
     ready, total = status["nodes"]["ready"], sum(status["nodes"].values())
     place = controlled.render_place(daemon.layout)
-    conf = daemon.layout.conf / "slurm.conf"
-    use = f"  export SLURM_CONF={conf}\n" if conf.exists() else ""
+    own = (daemon.layout.conf / "slurm.conf").exists()
+    usual = own and has_default((daemon.layout.conf / "slurm.conf").read_text())
+    queue = "" if usual else queue_of(daemon.get("/nodes", world=0)["nodes"])
+    show, submit = try_out(status["batch"]["kind"], queue)
     output.put(
         f"cluster {status['cluster']} is up: {'; '.join(news) or 'nothing had to be changed'}\n"
         f"control address {status['control_address']}, {ready} of {total} nodes ready\n{place}"
-        f"{use}  sinfo\n"
-        "  sbatch -N1 --wrap hostname"
+        f"{render_exports(daemon.layout, own)}  {show}\n"
+        f"  {submit}"
     )
+
+
+def render_exports(layout: Layout, own: bool) -> str:
+    """What commands of a Slurm of its own, and ours, must be told to find the cluster."""
+    slurm = f"  export SLURM_CONF={layout.conf / 'slurm.conf'}\n" if own else ""
+    found = layout.state.parent == CLUSTERS
+    return slurm if found else f"  export TIDE_STATE={layout.state}\n{slurm}"
+
+
+def has_default(conf: str) -> bool:
+    """Whether jobs need not name a partition of this slurm.conf."""
+    lines = (line for line in conf.splitlines() if line.startswith("PartitionName="))
+    return any("Default=YES" in line.split() for line in lines)
+
+
+def queue_of(nodes: Iterable[Json]) -> str:
+    """Where jobs get nodes of ours; empty if that is nowhere."""
+    ours = (queue for node in nodes if node["state"] for queue in node["partitions"])
+    return next(ours, "")
 
 
 def render_left(status: Json, state: Path) -> str:
@@ -70,9 +93,12 @@ def render_left(status: Json, state: Path) -> str:
     left = ["the daemon"]
     if address := status["control_address"]:
         left.append(f"the network of {address}")
-        left += [] if status["batch"]["problem"] else ["slurmctld"]
+        ours = status["batch"].get("kind") not in OTHERS and not status["batch"]["problem"]
+        left += ["slurmctld"] if ours else []
     verb = "stays" if len(left) == 1 else "stay"
+    file = Path(status.get("file") or state / STORED_SPEC)
+    again = deploying(state, file)
     return (
-        f"{', '.join(left)} {verb}: correct what is wrong and run `tide deploy` again, "
+        f"{', '.join(left)} {verb}: correct what is wrong and run `{again}` again, "
         f"or remove all of it with `tide destroy {option(state)}`"
     )

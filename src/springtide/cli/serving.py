@@ -3,14 +3,14 @@
 For `tide deploy`, `tide start` and `tide destroy`, which work though the daemon is away.
 """
 
-import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from springtide.cli import detached
 from springtide.cli.check import render_checks
-from springtide.cli.client import Away, Client, Json
+from springtide.cli.client import Away, Client, Json, Refused
 from springtide.cli.endings import Complaint, Exit, cannot_write
 from springtide.model import PLANS, Kind
 from springtide.nodeset import fold
@@ -78,6 +78,41 @@ def start(daemon: Client, spec: "Cluster", path: Path) -> None:
         )
 
 
+@contextmanager
+def undone_if_refused(daemon: Client) -> Iterator[None]:
+    """A daemon that is started in the block ends if it refuses what it was started for.
+
+    A state directory that is new goes with it, and with one that did not start: nobody would find
+    a cluster in it to destroy.
+    """
+    known, served = daemon.layout.is_ours, detached.answers(daemon)
+    try:
+        yield
+    except Refused:
+        if not served and not daemon.layout.control.exists():
+            _end(daemon, known)
+        raise
+    except detached.NotStarted:
+        if not known and not daemon.layout.control.exists():
+            _remove(daemon)
+        raise
+
+
+def _end(daemon: Client, known: bool) -> None:
+    """Not while it is at something all the same."""
+    begun = daemon.get("/operations", limit=1)["operations"]
+    if begun and begun[0]["ended_at"] is None:
+        return
+    if detached.stop(daemon) and not known:
+        _remove(daemon)
+
+
+def _remove(daemon: Client) -> None:
+    from springtide.api.server import remove_state
+
+    remove_state(daemon.layout)
+
+
 def require(spec: "Cluster") -> None:
     """Complain of what a deploy would fail at."""
     from springtide.cli.checks import REQUIRED
@@ -108,10 +143,6 @@ def _store(path: Path, daemon: Client) -> None:
         return
     try:
         copy.parent.mkdir(parents=True, exist_ok=True)
-        fresh = copy.with_name(f".{copy.name}.new")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(path.read_bytes())
-        fresh.replace(copy)
+        daemon.layout.keep_spec(path.read_bytes())
     except OSError as error:
         raise cannot_write(str(copy), error) from error

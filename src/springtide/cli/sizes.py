@@ -39,7 +39,9 @@ def render_rows(flavors: Iterable[CloudFlavor]) -> list[list[str]]:
 def render_json(kind: str, flavors: Iterable[CloudFlavor]) -> dict[str, Any]:
     return {
         "provider": kind,
-        "flavors": [{**asdict(one), "usable_memory": seen_by_linux(one.memory)} for one in flavors],
+        "flavors": [
+            {**asdict(one), "usable_memory": seen_by_linux(one.memory, one.arch)} for one in flavors
+        ],
     }
 
 
@@ -55,7 +57,7 @@ def _entry(flavor: CloudFlavor) -> list[str]:
     settings = {
         **({} if name == flavor.name else {"type": f'"{flavor.name}"'}),
         "cpus": str(flavor.cpus),
-        "memory": f"{seen_by_linux(flavor.memory)}M",
+        "memory": f"{seen_by_linux(flavor.memory, flavor.arch)}M",
         **({"threads": str(flavor.threads)} if _has_threads(flavor) else {}),
         **({"arch": flavor.arch} if flavor.arch != "x86_64" else {}),
         **({"gres": f'["gpu:{flavor.gpus}"]'} if flavor.gpus else {}),

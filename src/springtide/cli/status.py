@@ -47,13 +47,19 @@ def render_status(answer: Json, now: float) -> str:
 
 def _brakes(answer: Json, now: float) -> list[tuple[str, str]]:
     """What keeps nodes from being started or repaired, and what waits for people, if any."""
-    pairs = [(f"held {group}", f"{why}; see `tide holds`") for group, why in answer["held"].items()]
-    if answer["holds"] and not pairs:
-        pairs.append(("holds", f"{answer['holds']}, but no whole group; see `tide holds`"))
+    pairs = [(f"calendar {one['group']}", one["text"]) for one in answer["calendar"]]
+    pairs += _holds(answer)
     if found := answer["maintenance"]:
         pairs.append(("maintenance", render_maintenance(found, now)))
     told = [(what, line) for what, lines in answer["troubles"].items() for line in lines]
     return [*pairs, *told]
+
+
+def _holds(answer: Json) -> list[tuple[str, str]]:
+    held = answer["held"].items()
+    if answer["holds"] and not held:
+        return [("holds", f"{answer['holds']}, but no whole group; see `tide holds`")]
+    return [(f"held {group}", f"{why}; see `tide holds`") for group, why in held]
 
 
 def _file(answer: Json) -> str:

@@ -80,7 +80,9 @@ def start(
         output.put(render_plan(ask(daemon, Kind.DEPLOY), "start"))
         output.note(NO_CHANGE)
     else:
-        raise typer.Exit(bring_up(daemon, _have_daemon(daemon)))
+        with serving.undone_if_refused(daemon):
+            code = bring_up(daemon, _have_daemon(daemon))
+        raise typer.Exit(code)
 
 
 def _have_daemon(daemon: Client) -> list[str]:

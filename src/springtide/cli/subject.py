@@ -11,7 +11,7 @@ from springtide.cli.client import Client, Json
 from springtide.cli.endings import Complaint
 from springtide.cli.whereabouts import deploying
 from springtide.ports import Check
-from springtide.spec import Cluster, Slurm
+from springtide.spec import Cluster
 
 __all__ = ["Check", "Look", "Subject", "look", "subject"]
 
@@ -35,8 +35,8 @@ class Subject:
     def deploy(self) -> str:
         """Advice: the command to deploy or attach it with."""
         file = self.file or self.daemon.stored_spec
-        attached = isinstance(self.spec.batch, Slurm) and self.spec.batch.attach
-        return f"run `{deploying(self.spec.state, file, 'attach' if attached else 'deploy')}`"
+        command = "attach" if self.spec.attached else "deploy"
+        return f"run `{deploying(self.spec.state, file, command)}`"
 
 
 Look = Callable[[Subject], Iterable[Check]]

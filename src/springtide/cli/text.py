@@ -7,7 +7,7 @@ typer that knows nothing of the attribute set here converts text to text, to the
 
 from typing import Any
 
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 
 class AsItIs:
@@ -29,3 +29,7 @@ class TextParameters:
 
 class Command(TextParameters, TyperCommand):
     """One command."""
+
+
+class Group(TextParameters, TyperGroup):
+    """Commands below a word, such as `user`."""

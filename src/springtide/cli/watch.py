@@ -4,6 +4,7 @@ from springtide.cli.client import Client, Json
 from springtide.cli.operations import render_step
 from springtide.cli.progress import Progress, looks, patiently
 from springtide.cli.standing import Standing, busy, decide_standing
+from springtide.cli.words import SLURM, jobs_on, kind_of, terms
 from springtide.model import Kind, NodeState
 from springtide.nodeset import expand, fold
 from springtide.ports import InstanceState
@@ -36,7 +37,9 @@ class Watch:
     def render_asked(self) -> str:
         lines = [f"operation {id}: {one['nodes']}" for id, one in self.operations.items()]
         if asked := self._answer["asked"]:
-            lines.append(f"Slurm was asked to {self._kind} {asked}; see `tide operations`")
+            lines.append(
+                f"the batch system was asked to {self._kind} {asked}; see `tide operations`"
+            )
         if settled := self._answer["settled"]:
             lines.append(f"{settled}: nothing to do")
         return "\n".join(lines)
@@ -84,34 +87,37 @@ class Watch:
         return "; ".join([f"{self._kind} {self._names}: {standing.render()}", *steps])
 
     def _mention_jobs(self, progress: Progress) -> None:
-        """Slurm does not say that it waits for jobs; we do."""
-        nodes = busy(self._daemon.get("/nodes", names=self._answer["asked"])["nodes"])
+        """The batch system does not say that it waits for jobs; we do."""
+        answer = self._daemon.get("/nodes", names=self._answer["asked"])
+        nodes, kind = busy(answer["nodes"]), kind_of(answer)
         dead = [node["name"] for node in nodes if _is_dead(node)]
         alive = [node["name"] for node in nodes if not _is_dead(node)]
         if alive:
             names = fold(alive)
             progress.past(
-                f"{names}: Slurm lets them go when their jobs have ended; see `squeue -w {names}`"
+                f"{names}: the batch system lets them go when their jobs have ended; see "
+                f"`tide nodes {names}`, or {terms(kind).system}'s `{jobs_on(kind, names)}`"
             )
         if dead:
-            progress.past(render_dead(fold(dead)))
+            progress.past(render_dead(fold(dead), kind))
 
     def _wonder(self, progress: Progress, standing: Standing) -> None:
-        """Slurm was asked for nodes but has not called for them."""
+        """The batch system was asked for nodes but has not called for them."""
         asked = _expand(self._answer["asked"]) if self._kind is Kind.RESUME else []
         silent = [name for name in asked if standing.waiting.get(name) == NodeState.OFF]
         if silent:
             progress.past(
-                f"{fold(silent)}: Slurm has not called for them yet; see `tide check` and "
-                "slurmctld's log"
+                f"{fold(silent)}: the batch system has not called for them yet; see `tide check` "
+                "and its log"
             )
 
 
-def render_dead(names: str) -> str:
+def render_dead(names: str, kind: str = SLURM) -> str:
+    how_long = " (Slurm: SlurmdTimeout)" if kind == SLURM else ""
     return (
-        f"{names}: the instance is dead, but Slurm takes the job on it for running until "
-        "SlurmdTimeout is over; to have it go now (its jobs are requeued, what they have done is "
-        f"lost): `tide kill {names}`"
+        f"{names}: the instance is dead, but the batch system takes the job on it for running for "
+        f"a while{how_long}; to have it go now (its jobs are requeued, what they have "
+        f"done is lost): `tide kill {names}`"
     )
 
 

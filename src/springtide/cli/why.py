@@ -1,5 +1,6 @@
 """`tide why`: the story of a job or a node, in plain words."""
 
+import re
 from collections.abc import Iterator
 from typing import Annotated
 from urllib.parse import quote
@@ -15,10 +16,12 @@ from springtide.cli.place import Choice, ClusterOption, StateOption, client
 
 LABEL = 6
 """Columns of what a line is about."""
+_JOB = re.compile(r"[0-9]+(?:\[[0-9]*\])?(?:\.[A-Za-z0-9.-]+)?")
+"""As batch systems write ids; brackets in one are no list of names."""
 
 
 def why(
-    what: Annotated[str, typer.Argument(metavar="JOB|NODE", help="A job's number, or a node.")],
+    what: Annotated[str, typer.Argument(metavar="JOB|NODE", help="A job's id, or a node.")],
     all: Annotated[bool, typer.Option("--all", "-a", help="All that happened to it.")] = False,
     json: JsonOption = False,
     cluster: ClusterOption = None,
@@ -39,6 +42,10 @@ def why(
 
 
 def _one(text: str) -> str:
+    if _JOB.fullmatch(text):
+        return text
+    if not text.strip():
+        raise Complaint("name a job or a node", Exit.WRONG)
     names = hosts(text)
     if len(names) != 1:
         raise Complaint(f"name one job or one node; {text} are {len(names)}", Exit.WRONG)

@@ -1,4 +1,4 @@
-"""A node of a Slurm that is there without us. `ports.Configurator`, around a SlurmNode.
+"""A node of a Slurm that is there without us. `ports.NodeConfigurator`, around a SlurmNode.
 
 That Slurm's key and slurm.conf are not ours to make. And no node is made for it before it knows
 our nodes: it could not register.

@@ -14,7 +14,7 @@ from pathlib import Path
 from shlex import quote
 
 from springtide import hook
-from springtide.configure.naming import naming, owner
+from springtide.file_errors import naming, owner
 
 SYSTEM_PYTHON = Path("/usr/bin/python3")
 RETIRED = """\

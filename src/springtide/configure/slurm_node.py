@@ -1,6 +1,6 @@
 """A node of Slurm that shares the control host's kernel: its key, and what it does at boot.
 
-`ports.Configurator` for container nodes. They see the cluster's configuration and key at the
+`ports.NodeConfigurator` for container nodes. They see the cluster's configuration and key at the
 same paths as the control host; everything else of the state directory is hidden from them.
 """
 
@@ -11,15 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-from springtide.configure import health
-from springtide.configure.naming import naming, owner
+from springtide.configure import health, node_users
+from springtide.configure.boot import FUNCTIONS, own_path, render_hosts, render_mounts
+from springtide.configure.health import Checks
+from springtide.configure.node_ssh import HOST_KEY, NodeSsh
 from springtide.configure.programs import Programs, write
+from springtide.configure.secret_file import keep_secret
+from springtide.file_errors import owner
 from springtide.model import Node
+from springtide.node import second
 from springtide.ports import Site
 
 MUNGE_USER = "munge"
-START_S = 0.1
-"""A slurmd on a busy machine has registered after this."""
+MUNGE_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +43,14 @@ class SlurmNode:
     mounts: Sequence[Path]
     """The shared filesystem: there before slurmd starts."""
     user: str
-    programs: Programs
+    programs: Programs | None
+    """What Slurm calls; None if it does not call us."""
     directories: Sequence[str] = ("/var/spool/slurmd",)
     """What slurmd expects to be there; Slurm writes %n and %h for the node's name."""
     health: Path | None = None
     """The site's program that nodes must pass."""
+    ssh: NodeSsh | None = None
+    """How Ansible logs in; None if it does not."""
 
     async def prepare(self, site: Site) -> None:
         self.conf.parent.mkdir(parents=True, exist_ok=True)
@@ -60,18 +67,19 @@ class SlurmNode:
         write(self.hosts, render_hosts(self.control, site, addresses), 0o644)
 
     async def install(self) -> None:
-        self.programs.install()
-        if self.health:
-            self.check.parent.mkdir(parents=True, exist_ok=True)
-            write(self.check, health.render_check(self.health, self.conf), 0o755)
+        if self.programs:
+            self.programs.install()
+        self.check.parent.mkdir(parents=True, exist_ok=True)
+        checks = Checks(self.health, self.conf, self.mounts, self.socket)
+        write(self.check, health.render_check(checks), 0o755)
 
     @property
     def check(self) -> Path:
-        """What runs the site's program, where nodes see it."""
+        """What looks at a node, where nodes see it."""
         return self.hosts.with_name("health")
 
     def user_data(self, node: Node, site: Site) -> str:
-        return render_boot(self, node.name)
+        return render_boot(self, node.name, node.changed_at)
 
 
 def ensure_munge_key(path: Path) -> None:
@@ -79,53 +87,30 @@ def ensure_munge_key(path: Path) -> None:
     if path.exists():
         return
     account = owner(MUNGE_USER, path)
+    munge = (account.pw_uid, account.pw_gid)
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(".munge.key.new")
-    fresh.unlink(missing_ok=True)
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
-    with naming(fresh), os.fdopen(descriptor, "wb") as file:
-        file.write(secrets.token_bytes(1024))
-        os.fsync(file.fileno())
-    for each in (fresh, path.parent):
-        os.chown(each, account.pw_uid, account.pw_gid)
+    os.chown(path.parent, *munge)
     path.parent.chmod(0o700)
-    fresh.replace(path)
-
-
-def render_hosts(control: str, site: Site, addresses: Mapping[str, str]) -> str:
-    """The hosts file of every node."""
-    fixed = [f"{site.control_address} {control}", "127.0.0.1 localhost"]
-    names = [f"{address} {name}" for name, address in sorted(addresses.items())]
-    return "\n".join([*fixed, *names]) + "\n"
+    keep_secret(path, secrets.token_bytes(MUNGE_BYTES), 0o400, munge)
 
 
 BOOT = """\
 set -eu
 conf={conf} hosts={hosts} key={key} socket={socket} user={user}
 
-# Says once what it waits for, if that takes longer than 2 s: who reads the log of a node that
-# does not come up must see where it stopped.
-until_there() {{
-    what=$1 pause=$2 tries=$3
-    shift 3
-    until "$@"; do
-        tries=$((tries - 1))
-        [ "$tries" != 0 ] || echo "waiting for $what"
-        sleep "$pause"
-    done
-}}
-listed() {{ [ ! -e "$nodes" ] || grep -qx "$TIDE_NODE" "$nodes"; }}
+{functions}listed() {{ [ ! -e "$nodes" ] || grep -qx "$TIDE_NODE" "$nodes"; }}
 is_user() {{ getent passwd "$user" >/dev/null; }}
 
-until_there "the configuration $conf" 0.1 20 [ -s "$conf" ]
+phase started
+{ssh}until_there "the configuration $conf" 0.1 20 [ -s "$conf" ]
 until_there "the munge key $key" 0.1 20 [ -s "$key" ]
 # A slurmd whose name is not in slurm.conf ends.
 nodes=${{hosts%/*}}/nodes
 until_there "$TIDE_NODE to be listed in $nodes" 0.1 20 listed
-for path in {mounts}; do
-    until_there "$path to be mounted" 0.1 20 [ -d "$path" ]
-done
-until_there "the user $user in /etc/passwd" 0.1 20 is_user
+phase configuration
+{mounts}phase mounts
+{people}until_there "the user $user in /etc/passwd" 0.1 20 is_user
+phase users
 
 # The names of all nodes, once this one is among them; until then it knows itself.
 {{
@@ -140,34 +125,37 @@ setpriv --reuid={munge_user} --regid={munge_user} --clear-groups \\
     munged --foreground --key-file="$key" --socket="$socket" --pid-file="$munge/munged.pid" \\
     --log-file="$munge/munged.log" --seed-file="$munge/munged.seed" &
 until_there "munged to make $socket" 0.01 200 [ -S "$socket" ]
-{health}
-# slurmd -b counts the machine's whole seconds since its start. If one ends before it has
-# registered, it seems to have booted a second early, perhaps before it was asked for; then
-# slurmctld waits for another boot in vain. So it does not start shortly before a second ends.
-read -r uptime _ </proc/uptime
-part=1${{uptime#*.}}
-[ "$part" -lt {late} ] || sleep "$(printf '0.%02d' $((200 - part)))"
+phase munge
+{health}phase health
 
+{second}
 export SLURM_CONF="$conf"
-exec slurmd -D -b -N "$TIDE_NODE" -f "$conf"
+phase slurmd
+exec slurmd -D {boot}-N "$TIDE_NODE" -f "$conf"
 """
 
 
-def render_boot(node: SlurmNode, name: str) -> str:
-    """A shell script: filesystem and users first, then munge, and slurmd only after all that."""
+def render_boot(node: SlurmNode, name: str, asked_at: float = 0.0) -> str:
+    """A shell script: filesystem and users first, then munge, and slurmd only after all that.
+
+    A slurmctld that calls us ignores who booted before it asked, as this machine did. Any other
+    takes one that tells of its boot late, by -b, for rebooted, and its job waits for two minutes.
+    """
     return BOOT.format(
         conf=quote(str(node.conf)),
         hosts=quote(str(node.hosts)),
         key=quote(str(node.key)),
         socket=quote(str(node.socket)),
-        mounts=" ".join(quote(str(path)) for path in node.mounts),
-        directories=" ".join(quote(_named(path, name)) for path in node.directories),
+        functions=FUNCTIONS,
+        mounts=render_mounts(node.mounts),
+        directories=" ".join(quote(own_path(path, name)) for path in node.directories),
+        people=node_users.render_boot(
+            node.hosts.with_name("users"), None if node.ssh else node.key.with_name(HOST_KEY)
+        ),
         user=quote(node.user),
         munge_user=MUNGE_USER,
-        health=health.render_boot(node.check) if node.health else "",
-        late=round(100 * (2 - START_S)),
+        ssh=node.ssh.render_boot() if node.ssh else "",
+        health=health.render_boot(node.check),
+        second=second.render_wait(asked_at) if node.programs else "",
+        boot="-b " if node.programs else "",
     )
-
-
-def _named(path: str, name: str) -> str:
-    return path.replace("%n", name).replace("%h", name)

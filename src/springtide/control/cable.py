@@ -18,7 +18,7 @@ from shutil import rmtree
 from springtide.layout import Layout
 from springtide.ports import Rejected, Transient
 from springtide.providers.containers import addresses, links, site
-from springtide.providers.containers.instances import Process, is_alive
+from springtide.providers.containers.instances import Process, homes, is_alive
 from springtide.providers.containers.site import Ground
 from springtide.spec import Cluster, Containers
 
@@ -41,7 +41,7 @@ def claim(spec: Cluster, connected: bool) -> Ground:
     directory = Layout(spec.state).instances
     if connected:
         _unplug_remains(directory, spec.cluster)
-    elif spec.provider.subnet is None:
+    if spec.provider.subnet is None and not (connected and _has_nodes(directory)):
         _forget_taken(directory)
     ground = site.claim(directory, spec.cluster, spec.provider.subnet)
     addresses.links_in(directory).mkdir(mode=0o700, exist_ok=True)
@@ -56,10 +56,16 @@ def _unplug_remains(directory: Path, cluster: str) -> None:
         links.remove(links.bridge_name(cluster))
 
 
-def _forget_taken(directory: Path) -> None:
-    """The site of a dead container is a mere record; another cluster may have its subnet by now.
+def _has_nodes(directory: Path) -> bool:
+    nodes = homes(directory)
+    return nodes.is_dir() and any(nodes.iterdir())
 
-    Its instances have addresses of that subnet, and are as dead.
+
+def _forget_taken(directory: Path) -> None:
+    """The site of a container that is dead, or was not connected yet, is a mere record.
+
+    Another cluster may have its subnet by now. Instances of a dead one have addresses of that
+    subnet, and are as dead.
     """
     ground = site.read_ground(directory)
     if ground is None:

@@ -143,8 +143,9 @@ def _needed(spec: Cluster) -> list[Path]:
     """What the daemon must see beside what it writes: images, programs, and our own code."""
     ours = (Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parent)
     images = [image.path for image in spec.images.values() if image.path]
+    scripts = [path for one in spec.images.values() if one.build for path in one.build.scripts]
     prolog = getattr(spec.batch, "prolog", None)
-    named = [*ours, *images, *([prolog] if prolog else []), spec.state]
+    named = [*ours, *images, *scripts, *([prolog] if prolog else []), spec.state]
     return [*named, *(path.resolve() for path in named)]
 
 

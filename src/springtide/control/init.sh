@@ -36,6 +36,10 @@ while read -r mode path; do
 done <private
 mount -n --bind hosts /etc/hosts
 [ ! -e /etc/nsswitch.conf ] || mount -n --bind nsswitch.conf /etc/nsswitch.conf
+if [ -d /var/lib/extrausers ]; then
+    mkdir -p "$state/conf/users"
+    mount -n --bind "$state/conf/users" /var/lib/extrausers
+fi
 
 # Of the network, /sys shows what was there when it was mounted.
 mkdir -p sys

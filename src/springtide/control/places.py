@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from springtide.configure import node_users
+from springtide.configure.mounts import bound_in
 from springtide.spec import Cluster, Containers
 
 PRIVATE = {
@@ -53,6 +55,7 @@ def shared_directories(spec: Cluster) -> list[Path]:
     """What the daemon and its nodes write: the state, and what nodes share with this machine."""
     providers = (spec.provider, *(spec.provider_of(group) for group in spec.groups))
     mounts = [path for one in providers if isinstance(one, Containers) for path in one.mounts]
+    mounts += [one.source for one in bound_in(spec)]
     return [path.resolve() for path in dict.fromkeys((spec.state, *mounts))]
 
 
@@ -78,6 +81,9 @@ def render_hosts(host: str, address: str) -> str:
 
 
 def render_switch(nsswitch: str) -> str:
-    """Nobody in there answers for names, and whoever asks would wait."""
+    """Nobody in there answers for names, and whoever asks would wait.
+
+    People of the cluster are known in there, though not to this machine.
+    """
     lines = [line for line in nsswitch.splitlines() if not line.lstrip().startswith("hosts:")]
-    return "\n".join([*lines, "hosts: files"]) + "\n"
+    return node_users.render_switch("\n".join([*lines, "hosts: files"]))

@@ -66,6 +66,9 @@ class FakeProvider:
     async def create(self, launches: Sequence[Launch]) -> Mapping[str, Instance | CloudError]:
         return await self._for_each("create", self.cloud.launch, launches)
 
+    def renews(self, markets: Sequence[str]) -> bool:
+        return self.cloud.renews
+
     async def reboot(self, launches: Sequence[Launch]) -> Mapping[str, Instance | CloudError]:
         return await self._for_each("reboot", self.cloud.reboot, launches)
 
@@ -83,7 +86,7 @@ class FakeProvider:
 
     async def images(self, cluster: str) -> Sequence[CloudImage]:
         await self._ask("images")
-        found = [image for image in self.cloud.snapshots.values() if image.cluster == cluster]
+        found = self.cloud.images(cluster)
         await self._reply("images")
         return found
 
@@ -113,7 +116,12 @@ class FakeProvider:
     async def console(self, instances: Sequence[Instance]) -> Mapping[str, str]:
         await self._ask("console")
         alive = {instance.id for instance in self.cloud.alive()}
-        said = {one.id: f"{one.node} booted\n" for one in instances if one.id in alive}
+        told = self.cloud.said
+        said = {
+            one.id: told.get(one.node, f"{one.node} booted\n")
+            for one in instances
+            if one.id in alive
+        }
         await self._reply("console")
         return said
 

@@ -82,10 +82,12 @@ class FakeCloud:
     zones: Sequence[str] = ("zone-1",)  # tried in this order for launches that name none
     capacity: dict[tuple[str, str], int] = field(default_factory=dict)  # zone, flavor: else endless
     quota: int | None = None
+    renews: bool = True  # a reboot gives an instance new user data
     now: Callable[[], float] = loop_time
     calls: Counter[str] = field(default_factory=Counter)
     sites: dict[str, Site] = field(default_factory=dict)
     snapshots: dict[str, CloudImage] = field(default_factory=dict)
+    said: dict[str, str] = field(default_factory=dict)  # by node, on the console of its instance
     on_running: list[Listener] = field(default_factory=list)
     on_stopped: list[Listener] = field(
         default_factory=list
@@ -183,7 +185,18 @@ class FakeCloud:
             i for i in self.snapshots.values() if (i.cluster, i.name) == (instance.cluster, name)
         )
         image = next(known, None) or CloudImage(f"image-{name}", name, instance.cluster, self.now())
-        return self.snapshots.setdefault(image.id, image)
+        return self._shown(self.snapshots.setdefault(image.id, image))
+
+    def images(self, cluster: str) -> list[CloudImage]:
+        """What a list shows, which may be the past."""
+        at = self.now() - self.faults.stale_s
+        ours = (image for image in self.snapshots.values() if image.cluster == cluster)
+        return [self._shown(image) for image in ours if image.created_at <= at]
+
+    def _shown(self, image: CloudImage) -> CloudImage:
+        over = self.now() >= image.created_at + self.faults.image_s
+        failed = over and self.faults.failed_images
+        return replace(image, ready=over and not failed, failed=failed)
 
     def delete(self, id: str) -> None:
         """Begin to delete an instance. One that is gone or going is left to it."""
@@ -217,6 +230,11 @@ class FakeCloud:
         self._used[record.zone, launch.flavor] += 1
         self._boot(record)
         return instance
+
+    def boot(self) -> None:
+        """All that is pending runs now, however long it was to last."""
+        for record in list(self._here.values()):
+            self._run(record, record.boots)
 
     def die(self, id: str, leaves: InstanceState | None = None) -> None:
         """An instance dies by itself: it vanishes, or is listed as broken or stopped."""

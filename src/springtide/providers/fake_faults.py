@@ -18,6 +18,8 @@ class Faults:
     after_s: float = 0.0  # from the effect to the reply
     boot_s: float = 30.0  # from pending to running; inf is never
     delete_s: float = 10.0  # from deleting to gone; inf is never
+    image_s: float = 0.0  # from a snapshot to an image that is ready
+    failed_images: bool = False  # snapshots come to nothing
     address_s: float = 0.0  # until a new instance shows its address
     stale_s: float = 0.0  # lists show the cloud as it was this long ago
     denied: bool = False  # the credentials were revoked

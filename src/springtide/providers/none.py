@@ -35,6 +35,9 @@ class NoProvider:
     async def delete(self, instances: Sequence[Instance]) -> Mapping[str, CloudError]:
         return {}
 
+    def renews(self, markets: Sequence[str]) -> bool:
+        return False
+
     async def reboot(self, launches: Sequence[Launch]) -> Mapping[str, Instance | CloudError]:
         return _refused(launches, "cannot reboot it: do it by hand")
 

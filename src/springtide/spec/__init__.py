@@ -22,6 +22,7 @@ from springtide.spec.parts import (
     Timing,
 )
 from springtide.spec.problems import Problem, SpecError, UnknownGroup, UnknownNodes
+from springtide.spec.queues import GridEngine, OpenPbs, Polling, Queued, Torque
 from springtide.spec.read import load, parse
 from springtide.spec.rewrite import reimaged, resized
 
@@ -32,16 +33,21 @@ __all__ = [
     "FakeBatch",
     "FakeProvider",
     "Flavor",
+    "GridEngine",
     "Group",
     "Image",
     "NoProvider",
+    "OpenPbs",
     "Partition",
+    "Polling",
     "Problem",
     "Provider",
+    "Queued",
     "Rebuild",
     "Slurm",
     "SpecError",
     "Timing",
+    "Torque",
     "UnknownGroup",
     "UnknownNodes",
     "load",

@@ -19,11 +19,16 @@ FIXED: Mapping[str, str] = {
     "control": "daemon and batch system run there",
     "batch.kind": "the batch system runs",
     "batch.attach": "the batch system runs",
-    "batch.user": "files and processes belong to it",
-    "provider.control_address": "slurmctld listens there, and nodes know it",
-    "batch.node_port": "slurmd of every node that is up listens there",
+    "batch.server": "its nodes and their jobs are there",
+    "batch.root": "its nodes and their jobs are there",
+    "batch.cell": "its nodes and their jobs are there",
+    "batch.placeholder": "the queues have it",
+    "batch.user": "files, processes and rights are its",
+    "provider.control_address": "nodes that are up know the batch system by it",
+    "batch.node_port": "every node that is up listens there",
 }
 """What cannot change while a cluster lives, and why."""
+ADVICE = "put it back, or destroy the cluster and deploy it again"
 PLACES: Mapping[str, tuple[str, ...]] = {
     "containers": ("subnet",),
     "openstack": ("cloud",),
@@ -120,7 +125,7 @@ def diff(former: Cluster, wanted: Cluster) -> Changes:
         partitions_added=_missing(wanted.partitions, former.partitions),
         partitions_changed=tuple(key for key in wanted.partitions if key in changed),
         settings=settings,
-        refusals=(*_fixed(settings), *_moved(former, wanted)),
+        refusals=(*_fixed(settings), *_watched(former, wanted), *_moved(former, wanted)),
     )
 
 
@@ -171,6 +176,10 @@ def _flat(value: Any, *path: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _flat(inner, *path, key)
+    elif isinstance(value, list) and any(isinstance(each, dict) for each in value):
+        # Filesystems of `shared` go by the path that nodes have them at, others by their number.
+        named = {str(each.get("path", i)): each for i, each in enumerate(value, 1)}
+        yield from _flat(named, *path)
     elif value not in (None, "", []):
         yield ".".join(path), value
 
@@ -201,8 +210,15 @@ def _fixed(settings: tuple[Setting, ...]) -> Iterator[str]:
     for setting in settings:
         if why := FIXED.get(setting.key):
             what = f"{setting.key} cannot change from {setting.old} to {setting.new}"
-            advice = "put it back, or destroy the cluster and deploy it again"
-            yield f"{what} while the cluster lives: {why}; {advice}"
+            yield f"{what} while the cluster lives: {why}; {ADVICE}"
+
+
+def _watched(former: Cluster, wanted: Cluster) -> Iterator[str]:
+    """A Slurm asks for nodes, or is watched: what was written for the one is not for the other."""
+    if former.batch.kind == wanted.batch.kind and former.polled != wanted.polled:
+        what = f"batch.polling cannot {'come' if wanted.polled else 'go'} while the cluster lives"
+        why = "Slurm asks for nodes by itself, or is watched, and is set up for the one"
+        yield f"{what}: {why}; {ADVICE}"
 
 
 def _moved(former: Cluster, wanted: Cluster) -> Iterator[str]:

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
 
 from springtide.spec import rendered
+from springtide.spec.calendar import check_calendar
 from springtide.spec.findings import (
     KEY,
     RESERVED,
@@ -24,12 +25,16 @@ from springtide.spec.findings import (
 from springtide.spec.fresh import check_fresh
 from springtide.spec.images import check_images
 from springtide.spec.markets import check_markets
+from springtide.spec.pools import check_addresses
 from springtide.spec.problems import folded
 from springtide.spec.rebuilds import check_rebuilds
+from springtide.spec.sharing import check_shared
 from springtide.spec.values import parse_number, shown
 
 PORTS = {"slurmctld": 6817, "slurmdbd": 6819}
 """Of those that a file does not tell the port of."""
+
+QUEUED = ("torque", "openpbs", "gridengine")
 
 
 def check(data: Data) -> list[Finding]:
@@ -49,8 +54,12 @@ def check(data: Data) -> list[Finding]:
         *check_fresh(data),
         *check_images(data),
         *check_markets(data),
+        *check_shared(data),
+        *check_addresses(data, names),
+        *check_calendar(data, names),
         *_control_apart(data),
         *_attached(data),
+        *_watched(data),
     ]
 
 
@@ -197,6 +206,39 @@ def _control_apart(data: Data) -> Iterator[Finding]:
             yield Finding(loc, f"{message}; use containers, or set `control: here`")
 
 
+def _watched(data: Data) -> Iterator[Finding]:
+    """Batch systems other than Slurm are there without us, and know nothing of slurm.conf."""
+    kind = section(data, "batch").get("kind", "slurm")
+    if kind not in QUEUED:
+        return
+    if data.get("control") == "container":
+        message = f"with batch.kind {kind}, the daemon runs beside its server; set `control: here`"
+        yield Finding(("control",), message)
+    if section(data, "ansible").get("control") in (True, "true"):
+        message = f"ansible.control sets up a Slurm, and batch.kind is {kind}; leave it out"
+        yield Finding(("ansible", "control"), message)
+    for key, partition in readable(data, "partitions").items():
+        if section(partition, "parameters"):
+            message = f"parameters are for slurm.conf, and batch.kind is {kind}; leave them out"
+            yield Finding(("partitions", key, "parameters"), message, KEY)
+    yield from _unserving(data)
+
+
+def _unserving(data: Data) -> Iterator[Finding]:
+    """Nodes of no queue would serve none, or, with some batch systems, all."""
+    serving = {
+        name
+        for one in readable(data, "partitions").values()
+        for _, name in words(one.get("groups"))
+    }
+    for key, group in readable(data, "groups").items():
+        provider = group.get("provider") or data.get("provider")
+        made = not isinstance(provider, dict) or provider.get("kind") != "none"
+        if made and key not in serving:
+            message = f"group {key!r} serves no queue; name it in `partitions`"
+            yield Finding(("groups", key), f"{message}, as `QUEUE: {{groups: [{key}]}}`", KEY)
+
+
 def _attached(data: Data) -> Iterator[Finding]:
     """A Slurm that is there without us stays where it is and as it is."""
     batch = section(data, "batch")
@@ -204,6 +246,9 @@ def _attached(data: Data) -> Iterator[Finding]:
         if batch.get("munge_key") is not None:
             message = "munge_key goes with batch.attach; a Slurm of our own has a key of its own"
             yield Finding(("batch", "munge_key"), message, KEY)
+        if batch.get("kind", "slurm") == "slurm" and batch.get("polling") is not None:
+            message = "polling watches a Slurm that is there; name its slurm.conf with batch.attach"
+            yield Finding(("batch", "polling"), f"{message}, or leave polling out", KEY)
         return
     if batch.get("accounting") is not None:
         message = "with batch.attach, accounting is a matter of the Slurm that is there; leave it"

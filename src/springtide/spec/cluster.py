@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
+from string import digits
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -17,8 +18,20 @@ from pydantic import (
 )
 
 from springtide.spec import lookup
+from springtide.spec.calendar import Calendar, amount_of
 from springtide.spec.checks import check
 from springtide.spec.clouds import Remote
+from springtide.spec.joining import (
+    FEATURES,
+    OF_OTHERS,
+    OF_SLURM,
+    Ansible,
+    Join,
+    Naming,
+    Nfs,
+    Shared,
+    Users,
+)
 from springtide.spec.parts import (
     AnyBatch,
     AnyProvider,
@@ -34,8 +47,17 @@ from springtide.spec.parts import (
     Slurm,
     Timing,
 )
+from springtide.spec.queues import Queued
 from springtide.spec.strict import Strict
-from springtide.spec.values import AbsolutePath, Account, ClusterName, Name, Switch
+from springtide.spec.values import (
+    AbsolutePath,
+    Account,
+    ClusterName,
+    Distinct,
+    Host,
+    Name,
+    Switch,
+)
 
 STATE = Path("/var/lib/springtide")
 HOST_IMAGE = Image(path=Path("/"))
@@ -73,7 +95,23 @@ class Cluster(Strict):
     rebuild: Rebuild = Rebuild()
     drift: Drift = Drift()
     health: AbsolutePath | None = None
-    """A program of the site that nodes must pass before they take jobs, and while they do."""
+    """A program of the site that nodes must pass before they take jobs; in a Slurm of the
+    cluster's own also while they do, but not in one that is attached to or watched, nor with
+    Torque, OpenPBS or Grid Engine."""
+    join: Join = Join()
+    shared: tuple[Shared, ...] = ()
+    """Filesystems that every node has before it takes jobs."""
+    nfs: Nfs = Nfs()
+    naming: Naming = Naming()
+    users: Users = Users()
+    certificates: Annotated[tuple[AbsolutePath, ...], Distinct] = ()
+    """Files with certificates of authorities that nodes trust."""
+    time: Annotated[tuple[Host, ...], Distinct] = ()
+    """Time servers of nodes; left out, whatever their image has."""
+    ansible: Ansible | None = None
+    """Software of nodes that are always up; left out, it is all in their images."""
+    calendar: Calendar = Calendar()
+    """How many nodes are up when; left out, the same at all times."""
     timing: Timing = Timing()
 
     @field_validator("partitions")
@@ -82,6 +120,8 @@ class Cluster(Strict):
         cls, partitions: Mapping[str, Partition], info: ValidationInfo
     ) -> Mapping[str, Partition]:
         groups = tuple(info.data.get("groups", ()))
+        if isinstance(info.data.get("batch"), Queued):
+            return partitions  # which queues are served is not for us to guess
         return partitions or {"main": Partition(groups=groups, default=True)}
 
     @model_validator(mode="after")
@@ -97,9 +137,20 @@ class Cluster(Strict):
         return {name: key for key, group in self.groups.items() for name in group.names}
 
     @cached_property
+    def addresses(self) -> Mapping[str, str]:
+        """Where nodes are, as far as the file says it."""
+        groups = self.groups.values()
+        return {name: address for one in groups for name, address in one.addresses.items()}
+
+    @cached_property
     def managed(self) -> tuple[str, ...]:
         """The nodes that we make and remove."""
         return tuple(name for group in self._managed_groups for name in self.names(group))
+
+    @cached_property
+    def patterns(self) -> tuple[str, ...]:
+        """What the names of these look like; every node that joins is told."""
+        return tuple(sorted({f"{name.rstrip(digits)}*" for name in self.managed}))
 
     @cached_property
     def always_up(self) -> tuple[str, ...]:
@@ -110,6 +161,20 @@ class Cluster(Strict):
             for name in self.names(group)[: self.groups[group].min]
         )
 
+    @cached_property
+    def sometimes_up(self) -> tuple[str, ...]:
+        """The nodes that are always up, and those that the calendar keeps up at times."""
+        return tuple(
+            name for group in self._managed_groups for name in self.names(group)[: self.most(group)]
+        )
+
+    def most(self, group: str) -> int:
+        """The largest minimum that a group has at any time."""
+        entries = (one for one in self.calendar.entries if one.is_for(group))
+        total = len(self.names(group))
+        wanted = (amount_of(one.min, total) for one in entries if one.min is not None)
+        return max((self.groups[group].min, *wanted))
+
     @property
     def _managed_groups(self) -> list[str]:
         return [key for key in self.groups if not isinstance(self.provider_of(key), NoProvider)]
@@ -118,6 +183,37 @@ class Cluster(Strict):
     def remote(self) -> tuple[str, ...]:
         """The groups whose nodes have a kernel and files of their own."""
         return tuple(key for key in self.groups if isinstance(self.provider_of(key), Remote))
+
+    @property
+    def attached(self) -> bool:
+        """Whether our part is in the configuration of a Slurm that is there without us."""
+        batch = self.batch
+        return isinstance(batch, Slurm) and batch.attach is not None and batch.polling is None
+
+    @property
+    def polled(self) -> bool:
+        """Whether the batch system is read, and does not ask for nodes."""
+        batch = self.batch
+        return isinstance(batch, Queued) or (isinstance(batch, Slurm) and batch.polling is not None)
+
+    def gets(self, group: str) -> tuple[str, ...]:
+        """The features that nodes of a group get when they join, in order; none if they do not."""
+        without = self.groups[group].without
+        if group not in self.remote or "join" in without:
+            return ()
+        return tuple(one for one in self.features if one not in without)
+
+    def applies(self, role: str, group: str) -> bool:
+        """Whether Ansible gives nodes of a group a role of ours."""
+        wanted = self.ansible
+        served = "ansible" not in self.groups[group].without
+        return wanted is not None and served and role in wanted.roles
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """All that nodes of such a batch system may get."""
+        others = OF_SLURM if isinstance(self.batch, Queued) else OF_OTHERS
+        return tuple(one for one in FEATURES if one not in others)
 
     def names(self, group: str) -> tuple[str, ...]:
         return self.groups[group].names

@@ -28,6 +28,7 @@ def is_fresh(partition: Partition, groups: Mapping[str, Group]) -> bool:
 def check_fresh(data: Data) -> Iterator[Finding]:
     groups = readable(data, "groups")
     fresh = [key for key, group in groups.items() if _is_on(group.get("fresh"))]
+    yield from _watched(data, fresh)
     yield from _not_ours(data, fresh)
     yield from _mixed(data, fresh)
     yield from _shared(data, fresh)
@@ -35,6 +36,20 @@ def check_fresh(data: Data) -> Iterator[Finding]:
 
 def _is_on(value: object) -> bool:
     return value in (True, "true")
+
+
+def _watched(data: Data, fresh: list[str]) -> Iterator[Finding]:
+    """Between two looks a node may have had a job that nobody saw."""
+    batch = section(data, "batch")
+    if batch.get("kind", "slurm") == "slurm" and batch.get("polling") is None:
+        return
+    for key in fresh:
+        message = (
+            f"group {key!r} cannot be fresh: this batch system is looked at now and then, and "
+            "starts a second job on a node before we see the first; leave `fresh` out, or have a "
+            "Slurm that asks for nodes"
+        )
+        yield Finding(("groups", key, "fresh"), message, KEY)
 
 
 def _not_ours(data: Data, fresh: list[str]) -> Iterator[Finding]:

@@ -28,11 +28,19 @@ def union(wanted: Cluster, former: Cluster, staying: Collection[str]) -> Cluster
     groups = {**wanted.groups, **{k: _group(wanted, former, k, leaving[k]) for k in leaving}}
     brought = [key for key in leaving if key not in wanted.groups]
     flavors = {name: former.flavors[name] for key in brought for name in groups[key].flavors}
-    images = {groups[key].image: former.images[groups[key].image] for key in brought}
+    images = {name: former.images[name] for key in brought for name in _images(former, key)}
     both = wanted.but(
         groups=groups, flavors={**flavors, **wanted.flavors}, images={**images, **wanted.images}
     )
     return _in_partitions(both, former, brought)
+
+
+def _images(former: Cluster, group: str) -> list[str]:
+    """The image of a group, and those that it is built from."""
+    found = [former.groups[group].image]
+    while (build := former.images[found[-1]].build) is not None:
+        found.append(build.base)
+    return found
 
 
 def _leaving(wanted: Cluster, former: Cluster, staying: frozenset[str]) -> Mapping[str, list[str]]:
@@ -49,7 +57,9 @@ def _group(wanted: Cluster, former: Cluster, key: str, names: list[str]) -> Grou
         return group.but(nodes=f"{group.nodes},{nodes}" if group.nodes else nodes)
     provider = former.provider_of(key)
     own = None if provider == wanted.provider else provider
-    return former.groups[key].but(nodes=nodes, min=0, provider=own)
+    gone = former.groups[key]
+    addresses = {name: at for name, at in gone.addresses.items() if name in names}
+    return gone.but(nodes=nodes, min=0, provider=own, addresses=addresses)
 
 
 def _in_partitions(cluster: Cluster, former: Cluster, brought: Collection[str]) -> Cluster:

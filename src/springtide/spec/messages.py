@@ -1,6 +1,7 @@
 """Turns pydantic's errors into sentences for people; called by `read`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -10,7 +11,6 @@ from springtide.spec import clouds
 from springtide.spec.cluster import Cluster
 from springtide.spec.findings import KEY, Finding, Loc
 from springtide.spec.parts import (
-    Accounting,
     Containers,
     FakeBatch,
     FakeProvider,
@@ -19,11 +19,10 @@ from springtide.spec.parts import (
     Image,
     NoProvider,
     Partition,
-    Rebuild,
     Slurm,
-    Timing,
 )
 from springtide.spec.problems import suggest
+from springtide.spec.queues import GridEngine, OpenPbs, Torque
 from springtide.spec.strict import Strict
 from springtide.spec.values import MAX_SHOWN, shown
 
@@ -34,7 +33,13 @@ _ENTRIES: Mapping[str, tuple[str, type[Strict]]] = {
     "partitions": ("partition", Partition),
 }
 _KINDS: Mapping[str, Mapping[str, type[Strict]]] = {
-    "batch": {"slurm": Slurm, "fake": FakeBatch},
+    "batch": {
+        "slurm": Slurm,
+        "torque": Torque,
+        "openpbs": OpenPbs,
+        "gridengine": GridEngine,
+        "fake": FakeBatch,
+    },
     "provider": {
         "containers": Containers,
         "openstack": clouds.OpenStack,
@@ -111,17 +116,26 @@ def _unknown_key(loc: Loc, path: Loc) -> str:
 def _model(loc: Loc) -> type[Strict]:
     """The model that an error's keys belong to."""
     match loc:
-        case ():
-            return Cluster
-        case (str(section), _) if section in _ENTRIES:
-            return _ENTRIES[section][1]
         case (*_, "batch" | "provider" as part, str(kind)):
             return _KINDS[part][kind]
-        case (*_, "accounting"):
-            return Accounting
-        case ("rebuild",):
-            return Rebuild
-    return Timing
+        case ("batch", str(kind), *rest):
+            return _below(_KINDS["batch"][kind], tuple(rest))
+    return _below(Cluster, loc)
+
+
+def _below(model: type[Strict], loc: Loc) -> type[Strict]:
+    """The model at the end of this way; names of entries and places in lists are passed over."""
+    for part in loc:
+        field = model.model_fields.get(str(part))
+        model = next(_parts(field.annotation), model) if field else model
+    return model
+
+
+def _parts(annotation: Any) -> Iterator[type[Strict]]:
+    if isinstance(annotation, type) and issubclass(annotation, Strict):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _parts(part)
 
 
 def _wrong_kind(path: Loc, error: ErrorDetails) -> Finding:
@@ -158,6 +172,8 @@ def _owner(path: Loc) -> str:
             return f"{_ENTRIES[section][0]} {name[:MAX_SHOWN]!r}"
         case ("groups", str(name), "provider"):
             return f"the provider of group {name[:MAX_SHOWN]!r}"
+        case (*_, key, int(place)):
+            return f"item {place + 1} of {key}"
     return _plain(path[-1])
 
 

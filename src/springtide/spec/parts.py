@@ -20,10 +20,13 @@ from springtide.spec.clouds import (
     OpenStack,
     Terraform,
 )
+from springtide.spec.joining import Build, Feature
+from springtide.spec.queues import GridEngine, OpenPbs, Polling, Torque
 from springtide.spec.strict import Strict
 from springtide.spec.values import (
     AbsolutePath,
     Account,
+    Address,
     Arch,
     Count,
     Cpus,
@@ -32,6 +35,7 @@ from springtide.spec.values import (
     Hosts,
     Hours,
     Id,
+    Label,
     Mount,
     Name,
     Parameter,
@@ -95,6 +99,9 @@ class Slurm(Batch):
     """The slurm.conf of a Slurm that is there without us; left out, the cluster has its own."""
     munge_key: AbsolutePath | None = None
     """The key of that Slurm's munge, for nodes; left out, /etc/munge/munge.key."""
+    polling: Polling | None = None
+    """`{}` watches a Slurm that is there and stays as it is, instead of having its programs call
+    us; its slurm.conf has our nodes and partitions already."""
     hide_off: Switch = False
     """Whether Slurm's commands show no powered-down nodes, not even to root."""
     actions: Switch | None = None
@@ -112,7 +119,11 @@ class FakeBatch(Batch):
     """The daemon refuses it."""
 
 
-AnyBatch = Annotated[Slurm | FakeBatch, Field(discriminator="kind"), _kind("slurm")]
+AnyBatch = Annotated[
+    Slurm | Torque | OpenPbs | GridEngine | FakeBatch,
+    Field(discriminator="kind"),
+    _kind("slurm"),
+]
 
 
 class Containers(Strict):
@@ -170,6 +181,9 @@ class Image(Strict):
     id: Mapping[Arch, Id] | Id | None = None
     """A cloud's own id or name of it; where it has one for each architecture,
     `{x86_64: …, aarch64: …}`."""
+    build: Build | None = None
+    """Instead of both: a family of images that `tide image build` makes. New nodes get the newest
+    of it that fits their architecture."""
 
     def id_for(self, arch: str) -> str | None:
         """An id that is one for all is taken to fit."""
@@ -203,7 +217,7 @@ class Flavor(Strict):
     """Which of an image's ids it needs."""
     price: Price | None = None
     """Of an hour, in whatever currency; `tide plan` adds it up."""
-    features: Annotated[tuple[Word, ...], Distinct] = ()
+    features: Annotated[tuple[Label, ...], Distinct] = ()
     """Features of its nodes in Slurm, where all flavors of the group have them."""
 
 
@@ -231,10 +245,18 @@ class Group(Strict):
     """One of `images`; `host` is this machine's own root."""
     provider: AnyProvider | None = None
     """Where its nodes come from; left out, as for the whole cluster."""
-    features: Annotated[tuple[Word, ...], Distinct] = ()
+    features: Annotated[tuple[Label, ...], Distinct] = ()
     """Features of its nodes in Slurm."""
     weight: Cpus | None = None
     """Slurm gives jobs the nodes of least weight that will do; left out, its own default, 1."""
+    cloud_config: AbsolutePath | None = None
+    """A `#cloud-config` of the site's own, which cloud-init of its nodes applies besides."""
+    without: Annotated[tuple[Feature, ...], Distinct] = ()
+    """What its nodes do not get when they join, because their image has it or they need it not;
+    `join` is all of it."""
+    addresses: Mapping[Host, Address] = Field(default_factory=dict)
+    """Where its nodes are, if that is known before: taken where the provider tells no address, and
+    names that nodes know also of those that are off."""
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from springtide.spec import source
+from springtide.spec import environment, source
 from springtide.spec.checks import check
 from springtide.spec.cluster import Cluster
 from springtide.spec.findings import KEY, Finding
@@ -19,7 +19,9 @@ def load(path: Path) -> Cluster:
     try:
         content = _bytes(path)
     except FileNotFoundError:
-        raise source.error(name, None, "there is no such file") from None
+        raise source.error(
+            name, None, "there is no such file; `tide init FILE` writes one to begin with"
+        ) from None
     except (OSError, ValueError) as fault:
         why = fault.strerror if isinstance(fault, OSError) else str(fault)
         raise source.error(name, None, f"the file cannot be read: {why}") from None
@@ -54,19 +56,24 @@ def parse(text: str, name: str) -> Cluster:
 
 
 def build(document: source.Document) -> Cluster:
+    """With what the environment of its service sets."""
+    applied = environment.applied(document.data)
+    problems = document.problems + applied.problems
     try:
-        cluster = Cluster.model_validate(document.data)
+        cluster = Cluster.model_validate(applied.data)
     except ValidationError as error:
         # Cluster checks what fits together only once all has the right shape.
-        findings = [*explain(error), *check(document.data)]
-        raise SpecError(document.problems + _placed(findings, document)) from None
-    if document.problems:
-        raise SpecError(document.problems)
+        findings = [*explain(error), *check(applied.data)]
+        theirs = [applied.placed(one) for one in findings]
+        hint = [] if all(theirs) else environment.hints(applied)
+        pairs = zip(theirs, findings, strict=True)
+        placed = [problem or _placed(one, document) for problem, one in pairs]
+        raise SpecError(problems + placed + hint) from None
+    if problems:
+        raise SpecError(problems)
     return cluster
 
 
-def _placed(findings: list[Finding], document: source.Document) -> list[Problem]:
-    return [
-        (document.key if finding.place == KEY else document.value)(finding.loc, finding.message)
-        for finding in findings
-    ]
+def _placed(finding: Finding, document: source.Document) -> Problem:
+    place = document.key if finding.place == KEY else document.value
+    return place(finding.loc, finding.message)

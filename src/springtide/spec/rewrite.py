@@ -12,7 +12,7 @@ from typing import Any
 from ruamel.yaml.nodes import MappingNode, Node
 
 from springtide import nodeset
-from springtide.spec import editing, source
+from springtide.spec import editing, environment, source
 from springtide.spec.cluster import Cluster
 from springtide.spec.editing import Edit, Entry, NotEditable, Value
 from springtide.spec.growth import NoNumber, grown, invented
@@ -122,6 +122,9 @@ def _image(file: _File, group: str, image: str) -> Settings:
     known = file.cluster.images
     if image not in known:
         message = f"there is no image {shown(image)}; {suggest(image, list(known), 'images')}"
+        raise file.refusal(group, "image", message)
+    if held := environment.applied(file.document.data).setting("groups", group, "image"):
+        message = f"{held.variable.name} of the service's environment sets it; change it there"
         raise file.refusal(group, "image", message)
     return {} if image == file.cluster.groups[group].image else {"image": image}
 

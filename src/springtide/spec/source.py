@@ -63,14 +63,14 @@ class Document:
         return Problem(self.name, place.line, place.column, message)
 
 
-def read(text: str, name: str) -> Document:
-    """The data of the text; SpecError if it is no mapping in YAML."""
+def read(text: str, name: str, first: str = "`cluster: NAME`") -> Document:
+    """The data of the text; SpecError if it is no mapping in YAML. `first` is what it must have."""
     _refuse_no_text(text, name)
     root = _compose(text, name)
     if root is None:
-        raise error(name, None, "the file is empty; it needs at least `cluster: NAME`")
+        raise error(name, None, f"the file is empty; it needs at least {first}")
     if not isinstance(root, MappingNode):
-        raise error(name, _place(root), "the file must be a mapping of keys, `cluster: NAME` first")
+        raise error(name, _place(root), f"the file must be a mapping of keys, {first} first")
     document = Document(name, root)
     document.data = _Reader(document).build(root, ())
     return document

@@ -18,6 +18,8 @@ from springtide import nodeset
 T = TypeVar("T", bound=Hashable)
 
 MAX_SHOWN = 60
+MAX_MOUNT = 160
+"""Homes lie below, and an account has room for 200 characters."""
 _NUMBER = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?")
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h|d)?")
 _SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([MGT])(?:i?B)?")
@@ -138,6 +140,8 @@ def parse_mount(value: object) -> Path:
     path = parse_path(value)
     if path == Path("/"):
         raise wrong("a directory below /", "/")
+    if len(str(path)) > MAX_MOUNT:
+        raise wrong(f"a path of at most {MAX_MOUNT} characters", str(path))
     return path
 
 
@@ -240,6 +244,12 @@ ClusterName = Annotated[
         )
     ),
 ]
+Domain = Annotated[
+    str,
+    BeforeValidator(
+        matching("[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}", "a domain, such as site.example")
+    ),
+]
 Name = Annotated[
     str,
     BeforeValidator(
@@ -255,6 +265,15 @@ Word = Annotated[
         matching(
             "[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}",
             "a word of letters, digits, '_', '.', ':', '/' and '-'",
+        )
+    ),
+]
+Label = Annotated[
+    str,
+    BeforeValidator(
+        matching(
+            "[A-Za-z0-9_][A-Za-z0-9_.:/=-]{0,127}",
+            "a word of letters, digits, '_', '.', ':', '/', '=' and '-'",
         )
     ),
 ]

@@ -13,7 +13,7 @@ from springtide.model import Kind, Node, NodeState
 from springtide.ports import BatchNode, CloudError, Instance, Launch, Power, Transient
 from springtide.record import whole
 from springtide.service import Fate
-from springtide.steps.launches import describe
+from springtide.steps.launches import described
 from springtide.steps.work import (
     Fallen,
     Work,
@@ -98,8 +98,8 @@ async def ways(work: Work) -> dict[str, Way]:
         node.name: target(work, node, seen.get(node.name), runs.get(node.name)) for node in nodes
     }
     own = {node.name: _image(node, runs.get(node.name)) for node in nodes}
-    known = work.parts.spec.images
-    strange = {n: i for n, i in targets.items() if i not in known and i != own[n]}
+    spec, gallery = work.parts.spec, work.parts.gallery
+    strange = {n: i for n, i in targets.items() if not gallery.is_image(spec, i) and i != own[n]}
     await _say_unknown(work, strange)
     targets |= {name: own[name] or "" for name in strange}
     return {
@@ -138,7 +138,7 @@ def target(work: Work, node: Node, seen: BatchNode | None, runs: Instance | None
     if service.only_reboot(reason, action):
         return _image(node, runs) or ""
     asked = options.get("image") or service.image_asked(reason, action)
-    return asked or work.parts.spec.groups[node.group].image
+    return work.parts.wanted_image(node.group, asked)
 
 
 async def _running(work: Work, nodes: Sequence[Node]) -> dict[str, Instance]:
@@ -201,10 +201,10 @@ async def _start(work: Work, do: Start, names: Sequence[str], what: str) -> Fall
 
 async def _call(work: Work, do: Start, names: Sequence[str]) -> Mapping[str, Instance | CloudError]:
     nodes = work.record.of(names)
-    launches = [describe(work, node, (node.flavor or "", node.zone, None)) for node in nodes]
+    chosen = {node.name: (node.flavor or "", node.zone, None) for node in nodes}
 
     async def call() -> Mapping[str, Instance | CloudError]:
-        return await do(launches)
+        return await do(await described(work, chosen))
 
     try:
         results = await whole(call())
@@ -233,8 +233,16 @@ async def restart_with_configuration(work: Work) -> Fallen:
     if work.operation.kind is not Kind.UPDATE:
         return {}
     gone = await _gone(work)
-    names = [name for name in work.names if name not in gone]
+    names = [name for name in _to_start(work) if name not in gone]
     return gone | await reboot(work, names)
+
+
+def _to_start(work: Work) -> list[str]:
+    """Those that Ansible configures run on, unless they would boot otherwise than they did."""
+    parts = work.parts
+    served = parts.software.serves if parts.software else lambda _: False
+    nodes = work.record.of(work.names)
+    return [n.name for n in nodes if not served(n.group) or n.config != parts.config_of(n.group)]
 
 
 async def _gone(work: Work) -> Fallen:

@@ -3,11 +3,13 @@
 from functools import partial
 
 from springtide import decide
-from springtide.model import Kind, NodeState
+from springtide.model import STARTS_NODES, Kind, NodeState
 from springtide.nodeset import expand, fold
 from springtide.ports import Unavailable
+from springtide.spec import Cluster
+from springtide.spec.cluster import STATE
 from springtide.steps.instances import wait_powered_down
-from springtide.steps.inventory import tell_addresses
+from springtide.steps.inventory import publish, tell_addresses
 from springtide.steps.site import SiteError
 from springtide.steps.work import Fallen, Work, insist
 
@@ -16,22 +18,57 @@ LOST = "its instance died, and the jobs on it with it"
 
 async def write_batch_config(work: Work) -> Fallen:
     """Write it, have the batch system run with it, and tell it where its nodes are."""
+    try:
+        changed = await _insist_on_reload(work)
+    except Unavailable as error:
+        raise SiteError(f"{error}{_again(work.parts.spec)}") from error
+    await publish(work)  # the file may tell other addresses now
+    if changed:
+        await work.record.note("batch system changed", operation=work.operation.id, detail=changed)
+    await _give_up_jobs(work)
+    return await tell_addresses(work)
+
+
+async def _insist_on_reload(work: Work) -> str:
+    """One that is read is not ours to start: while it is away, it is waited for.
+
+    Not by instances that it was never told of, which would cost meanwhile. What it refuses though
+    it answers, it would refuse again.
+    """
+    spec = work.parts.spec
+    try:
+        return await _reload(work)
+    except Unavailable:
+        if not spec.polled or work.operation.kind in STARTS_NODES:
+            raise
+    await insist(work.parts.batch.version, spec.timing.lock)
+    return await _reload(work)
+
+
+async def _reload(work: Work) -> str:
     parts = work.parts
     assert parts.site is not None
     async with parts.writing:
         await parts.settle(work.names if work.operation.kind is Kind.SHRINK else ())
         if strays := parts.strays():
             raise SiteError(f"{fold(strays)} left the cluster file and is still up, with its jobs")
+        stopped = parts.stopped
+        await parts.keep_stopped(False)  # it asks for nodes as soon as it runs
         try:
             changed = await parts.batch.reload(parts.site)
-        except Unavailable as error:
-            raise SiteError(str(error)) from error
+        except Unavailable:
+            await parts.keep_stopped(stopped)
+            raise
         await parts.keep_applied()
-        await parts.keep_stopped(False)
-    if changed:
-        await work.record.note("batch system changed", operation=work.operation.id, detail=changed)
-    await _give_up_jobs(work)
-    return await tell_addresses(work)
+    return changed
+
+
+def _again(spec: Cluster) -> str:
+    """From the file that is stored: another one may lie where somebody reads this."""
+    if not spec.polled:
+        return ""
+    chosen = f"--cluster {spec.cluster}" if spec.state.parent == STATE else f"--state {spec.state}"
+    return f"; when that is mended, run `tide deploy {chosen}`"
 
 
 async def _give_up_jobs(work: Work) -> None:
@@ -48,15 +85,39 @@ async def _give_up_jobs(work: Work) -> None:
         await work.record.note("jobs given back", nodes=told, operation=work.operation.id)
 
 
+async def _go_on_without(work: Work, error: Unavailable) -> None:
+    """A destroy may, if the batch system never heard of the nodes or somebody has said so."""
+    parts, options = work.parts, work.operation.options
+    if work.operation.kind is not Kind.DESTROY or not parts.spec.polled:
+        raise error
+    if not parts.is_up:
+        return
+    if not options.get("leave_batch"):
+        gone = f"the instances of {fold(work.names)} are gone, but " if work.names else ""
+        raise SiteError(
+            f"{gone}the batch system keeps what it has of the nodes: {error}; when it answers, run "
+            "`tide destroy` again; if it is gone for good, run `tide destroy --leave-batch`"
+        ) from error
+    await work.record.note(
+        "batch system left as it is", operation=work.operation.id, detail=str(error)
+    )
+
+
 async def stop_batch(work: Work) -> Fallen:
     """Stop the batch system that we started; what waits in its queue stays there.
 
-    Not under nodes that stayed, with their jobs.
+    Not under nodes that stayed, with their jobs. One that runs without us forgets our nodes only
+    when the cluster is destroyed: until then it takes jobs for them, which wait.
     """
-    if work.operation.kind is Kind.STOP:
+    for_good = work.operation.kind is not Kind.STOP
+    if not for_good:
         if stayed := work.operation.fallen:
             raise SiteError(f"{fold(stayed)} stayed, so the batch system runs on")
         await wait_powered_down(work, work.names)
-    await work.parts.batch.stop()
+    try:
+        await work.parts.batch.stop(for_good)
+    except Unavailable as error:
+        await _go_on_without(work, error)
+    await work.parts.configurator.stop(for_good)
     await work.parts.keep_stopped(True)
     return {}

@@ -7,22 +7,28 @@ without.
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from springtide.failures import classify
+from springtide.failures import Trouble, classify
 from springtide.layout import Layout
 from springtide.model import Node
 from springtide.nodeset import NodeNameError, validate_name
 from springtide.ports import BatchNode, CloudError, Instance, Provider, Unavailable
+from springtide.steps.console_phases import note_consoles
 from springtide.steps.work import Work, together
+from springtide.story import voice_of
 
 PATIENCE_S = 10.0
 """Jobs wait while a provider or the batch system is asked."""
 KEPT = 200
 """The newest so many are kept."""
+LOG, PUSHED = ".log", ".said"
+"""How the names of files end: logs of boots that failed, and what nodes sent themselves."""
+GAVE_UP = "the node gave up: "
+"""How the latter begin; `failures` knows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +37,46 @@ class Said:
 
     instance: Instance | None
     console: str
+    listed: bool = True
+    """Whether the provider told of its instances at all."""
 
 
-async def keep_log(work: Work, names: Iterable[str]) -> dict[str, str]:
-    """Keep what nodes said that did not come up; answers why each did not, where that is known."""
-    asked = (_said(work, provider, some) for provider, some in work.by_provider(names))
+UNKNOWN = Said(None, "", listed=False)
+
+
+async def keep_log(
+    work: Work, names: Iterable[str], shut_out: Collection[str] = ()
+) -> dict[str, str]:
+    """Keep what nodes said that did not come up; answers why each did not, where that is known.
+
+    `shut_out` are those that nobody could log in to.
+    """
+    nodes, boots = work.record.of(names), Layout(work.parts.spec.state).boots
+    given = work.by_provider(node.name for node in nodes)
+    asked = (_said(work, provider, some) for provider, some in given)
     said = {name: one for some in await together(asked) for name, one in some.items()}
+    await note_consoles(work, [(o.instance, o.console) for o in said.values() if o.instance])
     seen = await _seen(work, list(said))
-    failed = work.record.of(said)
-    why = {node.name: _words(node, said[node.name], seen) for node in failed}
+    said = {n.name: _with_pushed(boots, n, said.get(n.name, UNKNOWN)) for n in nodes}
+    failed = [node for node in nodes if said[node.name] != UNKNOWN]
+    voice = voice_of(work.parts.spec)
+    why = {n.name: voice.say(_words(n, said[n.name], seen, n.name in shut_out)) for n in failed}
     texts = {node: f"{why[node.name]}\n\n{said[node.name].console}" for node in failed}
-    keep(Layout(work.parts.spec.state).boots, texts)
+    keep(boots, texts)
     return why
 
 
-def _words(node: Node, said: Said, seen: Mapping[str, BatchNode]) -> str:
-    return classify(node, said.instance, seen.get(node.name), said.console).words
+def _with_pushed(boots: Path, node: Node, said: Said) -> Said:
+    """Few clouds show all that a machine says, and a node may have sent it itself."""
+    pushed = _read(_path(boots, node.name, node.generation, PUSHED))
+    return replace(said, console=f"{said.console}\n{pushed}".strip("\n")) if pushed else said
+
+
+def _words(node: Node, said: Said, seen: Mapping[str, BatchNode], shut_out: bool) -> str:
+    if not said.listed:
+        first = said.console.partition("\n")[0]
+        return f"{Trouble.GAVE_UP}: {first.removeprefix(GAVE_UP)}"
+    return classify(node, said.instance, seen.get(node.name), said.console, shut_out).words
 
 
 async def _said(work: Work, provider: Provider, names: Sequence[str]) -> dict[str, Said]:
@@ -98,8 +128,30 @@ def keep(directory: Path, texts: Mapping[Node, str]) -> None:
         _prune(directory)
 
 
-def _path(directory: Path, name: str, generation: int) -> Path:
-    return directory / f"{validate_name(name)}.{generation}.log"
+def push(directory: Path, node: Node, reason: str, log: str) -> None:
+    """Keep what a node sent when its boot failed, until its end is known."""
+    text = f"{GAVE_UP}{reason}\n{log}"
+    with suppress(OSError, NodeNameError):
+        directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+        _write(_path(directory, node.name, node.generation, PUSHED), text)
+        _prune(directory)
+
+
+def forget_pushed(directory: Path, node: Node) -> None:
+    """It came up after all."""
+    with suppress(OSError, NodeNameError):
+        _path(directory, node.name, node.generation, PUSHED).unlink(missing_ok=True)
+
+
+def _path(directory: Path, name: str, generation: int, ending: str = LOG) -> Path:
+    return directory / f"{validate_name(name)}.{generation}{ending}"
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def _write(path: Path, text: str) -> None:
@@ -114,9 +166,11 @@ def _write(path: Path, text: str) -> None:
 
 
 def _prune(directory: Path) -> None:
-    logs = sorted(directory.glob("*.log"), key=lambda path: path.stat().st_mtime_ns)
-    for path in logs[:-KEPT]:
-        path.unlink(missing_ok=True)
+    for ending in (LOG, PUSHED):
+        found = directory.glob(f"*{ending}")
+        logs = sorted(found, key=lambda path: path.stat().st_mtime_ns)
+        for path in logs[:-KEPT]:
+            path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +183,14 @@ class Kept:
 
 
 def read_kept(directory: Path, name: str, generation: int | None) -> Kept | None:
-    """That of the node's last failed boot, or of the one with this generation."""
+    """That of the node's last failed boot, or of the one with this generation.
+
+    Before its end is known, what the node sent itself.
+    """
     try:
         found = max(_generations(directory, name), default=0) if generation is None else generation
-        path = _path(directory, name, found)
+        paths = [_path(directory, name, found, ending) for ending in (LOG, PUSHED)]
+        path = next((path for path in paths if path.exists()), paths[0])
         return Kept(found, path.stat().st_mtime, path.read_text(errors="replace"))
     except (NodeNameError, OSError):
         return None
@@ -140,6 +198,7 @@ def read_kept(directory: Path, name: str, generation: int | None) -> Kept | None
 
 def _generations(directory: Path, name: str) -> list[int]:
     """Of all logs of the node; one node's name may begin with another's and a dot."""
-    logs = directory.glob(f"{validate_name(name)}.*.log")
-    middles = (path.name[len(name) + 1 : -len(".log")] for path in logs)
+    found = directory.glob(f"{validate_name(name)}.*")
+    logs = [path for path in found if path.suffix in (LOG, PUSHED)]
+    middles = (path.name[len(name) + 1 : -len(path.suffix)] for path in logs)
     return [int(middle) for middle in middles if middle.isdecimal()]

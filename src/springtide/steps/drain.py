@@ -18,6 +18,7 @@ async def drain(work: Work) -> Fallen:
     """Have the nodes take no new jobs, and wait until those they have are over.
 
     All must be free, unless the operation takes them in rounds: then those that are free go on.
+    However short the time for it, whoever was asked is looked at once more.
     """
     if work.operation.options.get("via") == "batch":
         return await _drained_by_batch(work)
@@ -26,24 +27,26 @@ async def drain(work: Work) -> Fallen:
         await insist(work.parts.batch.close, work.parts.spec.timing.lock)
     await _rest(work)
     began_at, limit_s = work.operation.started_at or work.record.now(), limit(work)
+    asked: frozenset[str] = frozenset()
     while True:
-        seen = await _look(work)
+        seen = await look(work)
         end = work.record.now() - began_at
         if not (seen.busy or seen.undrained or seen.unserved):
             return _some(work, seen.free)
         if seen.free and work.operation.kind in IN_ROUNDS:
             return _some(work, seen.free)
-        if end >= limit_s:
+        if end >= limit_s and asked.issuperset(seen.undrained):
             return service.undrainable(work.names, seen.busy, _told(work, limit_s))
+        asked |= frozenset(seen.undrained)
         await asyncio.sleep(_pause_s(end, limit_s))
 
 
 def limit(work: Work) -> float:
-    return float(work.operation.options.get("limit") or work.parts.spec.timing.drain)
+    return float(work.operation.options.get("limit", work.parts.spec.timing.drain))
 
 
 def _told(work: Work, limit_s: float) -> str:
-    return f"{limit_s:.0f} s" + ("" if work.operation.options.get("limit") else " (timing.drain)")
+    return f"{limit_s:.0f} s" + ("" if "limit" in work.operation.options else " (timing.drain)")
 
 
 def _pause_s(waited_s: float, limit_s: float) -> float:
@@ -86,7 +89,7 @@ async def _retire(work: Work) -> None:
     await work.record.move(moves, "node draining", work.operation.id)
 
 
-async def _look(work: Work) -> service.Draining:
+async def look(work: Work) -> service.Draining:
     """How far the nodes are, and on with those that are not there yet."""
     batch, lock_s = work.parts.batch, work.parts.spec.timing.lock
     nodes = work.record.of(work.names)
@@ -115,4 +118,7 @@ async def undrain(work: Work) -> Fallen:
         await insist(partial(work.parts.batch.undrain, work.names), work.parts.spec.timing.lock)
     except Unavailable as error:
         return dict.fromkeys(work.names, f"it could not be undrained: {error}")
+    kept = work.record.of(work.names, NodeState.DRAINING)
+    moves = [node.to(NodeState.READY) for node in kept]
+    await work.record.move(moves, "node back in service", work.operation.id)
     return {}

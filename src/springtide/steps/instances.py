@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 
-from springtide import decide, triage
+from springtide import decide, failures, triage
 from springtide.model import Kind, Move, Node, NodeState
 from springtide.ports import (
     OURS,
@@ -19,7 +19,7 @@ from springtide.ports import (
     Unavailable,
 )
 from springtide.service import Fate
-from springtide.steps import afresh
+from springtide.steps import afresh, farewell, unready
 from springtide.steps.adoption import adopt
 from springtide.steps.launches import launch
 from springtide.steps.whole_jobs import give_up_spares
@@ -30,9 +30,11 @@ from springtide.steps.work import (
     Work,
     insist,
     merged,
+    outlast,
     together,
 )
 
+IMAGED = "an image is being made of it"
 SPARED = "it is in service after all"
 SLACK_S = 10.0
 """The batch system counts whole seconds, and not at once."""
@@ -51,6 +53,8 @@ async def create_instances(work: Work) -> Fallen:
     await _request(work, await _called_for(work, fallen))
     requested = work.record.of(work.names, NodeState.REQUESTED)
     wanted = [node.name for node in requested if node.name not in fallen and not node.instance]
+    fallen |= await unready.close(work, wanted)
+    wanted = [name for name in wanted if name not in fallen]
     launched = (launch(work, provider, names) for provider, names in work.by_provider(wanted))
     fallen |= merged(await together(launched))
     return fallen | await give_up_spares(work, fallen)
@@ -144,12 +148,12 @@ async def _past(work: Work) -> set[str]:
 
 async def _request(work: Work, names: Iterable[str]) -> None:
     """Intent on disk: from here on the nodes belong to a generation of their own."""
-    groups, rebuilt = work.parts.spec.groups, work.operation.kind is Kind.REBUILD
+    parts, rebuilt = work.parts, work.operation.kind is Kind.REBUILD
     moves = [
         node.to(
             NodeState.REQUESTED,
             generation=node.generation + 1,
-            image=(node.image if rebuilt else None) or groups[node.group].image,
+            image=(node.image if rebuilt else None) or parts.wanted_image(node.group),
             rebuilds=node.rebuilds + rebuilt,
             reason="",
         )
@@ -172,7 +176,8 @@ async def _wait_running(work: Work, provider: Provider, names: Sequence[str]) ->
     while waiting:
         instances = await insist(lambda: provider.list(work.cluster), work.parts.spec.timing.start)
         fallen |= decide.dead(waiting.values(), instances)
-        running = {i.node for i in instances if i.state is InstanceState.RUNNING and i.address}
+        up = [i for i in instances if i.state is InstanceState.RUNNING]
+        running = {i.node for i in up if i.address or i.node in work.parts.spec.addresses}
         waiting = {n: node for n, node in waiting.items() if n not in running | fallen.keys()}
         if waiting and loop.time() > end:
             return fallen | dict.fromkeys(waiting, "its instance did not run in time")
@@ -191,8 +196,6 @@ async def delete_instances(work: Work) -> Fallen:
     fallen = {name: why for name, why in kept.items() if why}
     await work.fell(fallen)
     going = work.on(name for name in work.names if name not in kept)
-    if work.operation.kind in (Kind.SHRINK, Kind.STOP):
-        await _let_go(going)
     rebuilt = work.operation.kind is Kind.REBUILD and len(going.names) > 1
     patient = not rebuilt and work.operation.kind is not Kind.DESTROY
     return fallen | await remove(going, inf if patient else work.parts.spec.timing.stop)
@@ -202,13 +205,20 @@ async def _kept(work: Work) -> dict[str, str]:
     """Nodes whose instance stays; those that fall out by that, with the reason."""
     if work.operation.kind is Kind.REBUILD:
         return await _not_recreated(work)
+    if work.operation.kind in (Kind.SHRINK, Kind.STOP):
+        return await farewell.let_go(work)
     if work.operation.kind is not Kind.SUSPEND or work.operation.options.get("now"):
         return {}
     # A suspend that was overtaken (spooled, delayed) must not kill a node in use.
     there = [n.name for n in work.record.of(work.names) if n.state is not NodeState.OFF]
-    seen = await insist(lambda: work.parts.batch.nodes(there), inf) if there else {}
+    seen = await _ask(work, there)
     await _prove(work, seen.values())
-    return decide.still_wanted(there, seen)
+    return decide.still_wanted(there, seen) | _imaged(work, there)
+
+
+def _imaged(work: Work, names: Iterable[str]) -> dict[str, str]:
+    """The batch system powers idle nodes down, drained or not; the reconciler comes back to it."""
+    return dict.fromkeys(work.parts.gallery.claimed.intersection(names), IMAGED)
 
 
 async def _prove(work: Work, seen: Iterable[BatchNode]) -> None:
@@ -220,11 +230,21 @@ async def _prove(work: Work, seen: Iterable[BatchNode]) -> None:
 
 async def _not_recreated(work: Work) -> dict[str, str]:
     """A rebuild: those that are only rebooted, and those that it did not come to."""
-    fallen = await afresh.have_rebooted(work)
-    ways = await afresh.ways(work)
-    await _aim(work, ways)
+    used = await _used_meanwhile(work)
+    going = work.on(name for name in work.names if name not in used)
+    fallen = used | await afresh.have_rebooted(going)
+    ways = await afresh.ways(going)
+    await _aim(going, ways)
     in_place = (Fate.REBOOT, Fate.REBUILD)
     return {name: "" for name, way in ways.items() if way.fate in in_place} | fallen
+
+
+async def _used_meanwhile(work: Work) -> Fallen:
+    """What the batch system itself reboots, it reboots under no job."""
+    draining = [node.name for node in work.record.of(work.names, NodeState.DRAINING)]
+    if work.operation.options.get("via", "direct") != "direct" or not draining:
+        return {}
+    return await farewell.used_again(work.on(draining))
 
 
 async def _aim(work: Work, ways: Mapping[str, afresh.Way]) -> None:
@@ -241,11 +261,6 @@ async def _aim(work: Work, ways: Mapping[str, afresh.Way]) -> None:
 
 def _is_made_anew(way: afresh.Way) -> bool:
     return way.fate in (Fate.RECREATE, Fate.REBUILD)
-
-
-async def _let_go(work: Work) -> None:
-    """The batch system is to believe them off, and free to be asked for when they are gone."""
-    await insist(partial(work.parts.batch.power_down, work.names), work.parts.spec.timing.lock)
 
 
 async def remove(work: Work, limit_s: float) -> Fallen:
@@ -319,23 +334,36 @@ async def _used(work: Work, names: Sequence[str]) -> Fallen:
     """Nodes that serve after all: they registered late, or while nobody could delete them."""
     seen = await _look(work, names)
     await _drain_again(work, seen)
-    serving = [n.name for n in seen.values() if n.power is Power.UP and n.registered]
-    return dict.fromkeys(serving, SPARED)
+    serving = [n for n in seen.values() if n.power is Power.UP and n.registered]
+    idle = [n.name for n in serving if not n.busy]
+    unfit = {*await unready.closed(work.parts, idle), *_unconfigured(work, idle)}
+    return {n.name: SPARED for n in serving if n.name not in unfit}
+
+
+def _unconfigured(work: Work, names: Sequence[str]) -> list[str]:
+    """Such nodes may have registered long ago; only a job that is there already may end."""
+    return [n.name for n in work.record.of(names) if failures.is_unconfigured(n.reason)]
 
 
 async def _drain_again(work: Work, seen: Mapping[str, BatchNode]) -> None:
     """Drains that went with the power, at once: until an instance is gone a job might come."""
     for node in filter(triage.has_lost_drain, seen.values()):
         again = partial(work.parts.batch.drain, [node.name], node.reason, str(node.owner))
-        await insist(again, inf)
+        await outlast(work.parts, again, None)
 
 
 async def _look(work: Work, names: Sequence[str]) -> Mapping[str, BatchNode]:
     """What the batch system says, unless all service is to end."""
     ends = work.operation.kind not in _SPARING or work.operation.options.get("now")
-    if ends or work.parts.stopped or not names:
+    if ends or work.unasked or work.parts.stopped:
         return {}
-    return await insist(partial(work.parts.batch.nodes, names), inf)
+    return await _ask(work, names)
+
+
+async def _ask(work: Work, names: Sequence[str]) -> Mapping[str, BatchNode]:
+    nothing: Mapping[str, BatchNode] = {}
+    asked = partial(work.parts.batch.nodes, names)
+    return await outlast(work.parts, asked, nothing) if names else nothing
 
 
 _SPARING = frozenset({Kind.RESUME, Kind.SUSPEND, Kind.ENLARGE, Kind.REPAIR})

@@ -1,20 +1,30 @@
 """Telling the batch system where nodes are, and when they are gone."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from springtide import decide
-from springtide.model import DRAINS, PLANS, Kind, Move, Node, NodeState, Step
-from springtide.ports import ITSELF, OURS, Provider, Unavailable
+from springtide.bounds import Scene, bounds
+from springtide.calendar import limits
+from springtide.model import DRAINS, NOT_TAKEN, PLANS, Kind, Move, Node, NodeState, Step
+from springtide.ports import ITSELF, OURS, NotTaken, Provider, Site, Unavailable
+from springtide.steps import unready
 from springtide.steps.instances import LOOK_S
 from springtide.steps.site import written
-from springtide.steps.work import Fallen, Work, insist, merged, together
+from springtide.steps.work import Fallen, Parts, Work, insist, merged, together
+
+PATIENCE_S = 15.0
+"""So long nodes that are taken wait for others that are not, which as a rule is a passing thing."""
 
 
 async def refresh_inventory(work: Work) -> Fallen:
     """Addresses of nodes that came, with one folded call; release of nodes that left."""
     fallen = await _learn_addresses(work)
+    with suppress(Unavailable):
+        await unready.heed(work.parts, unready.served(work, work.names))
     await publish(work)
     if Step.WRITE_BATCH_CONFIG not in PLANS[work.operation.kind]:
         fallen |= await tell_addresses(work.on(n for n in work.names if n not in fallen))
@@ -23,12 +33,26 @@ async def refresh_inventory(work: Work) -> Fallen:
 
 
 async def publish(work: Work) -> None:
-    """Every node knows the names of all that are there, and of no others."""
-    nodes = work.record.nodes.values()
-    known = {node.name: node.address for node in nodes if node.address}
+    """Every node knows the names of all that are there or have a place, and of no others."""
     if work.parts.site is not None:
         with written():
-            await work.parts.configurator.publish(work.parts.site, known)
+            await _publish(work, work.parts.site)
+
+
+def known_addresses(parts: Parts) -> dict[str, str]:
+    """Where nodes are, by the record or else by the file."""
+    nodes = parts.record.nodes.values()
+    there = {node.name: node.address for node in nodes if node.address}
+    return {**parts.spec.addresses, **there}
+
+
+async def _publish(work: Work, site: Site) -> None:
+    """A server of names or files that is away must not keep nodes from joining that need it not."""
+    try:
+        await work.parts.configurator.publish(site, known_addresses(work.parts))
+    except Unavailable as error:
+        what, operation = "names or files not served", work.operation.id
+        await work.record.note(what, operation=operation, detail=str(error))
 
 
 async def _learn_addresses(work: Work) -> Fallen:
@@ -74,16 +98,40 @@ async def tell_addresses(work: Work) -> Fallen:
     addresses = {node.name: node.address for node in booting if node.address}
     if not addresses:
         return {}
+    patient_until = asyncio.get_running_loop().time() + PATIENCE_S
+    tell = partial(_tell, work, addresses, [], patient_until)
     try:
-        await insist(
-            lambda: work.parts.batch.set_addresses(addresses), work.parts.spec.timing.start
-        )
+        refused = await insist(tell, work.parts.spec.timing.start)
     except Unavailable as error:
-        return dict.fromkeys(addresses, f"its address could not be told: {error}")
-    await work.record.move(
-        [node.to(NodeState.JOINING) for node in booting], "address told", work.operation.id
-    )
+        refused = _why(error, addresses)
+    taken = [node for node in booting if node.name not in refused]
+    moves = [node.to(NodeState.JOINING) for node in taken]
+    await work.record.move(moves, "address told", work.operation.id)
+    return {name: f"its address could not be told: {why}" for name, why in refused.items()}
+
+
+async def _tell(
+    work: Work, addresses: Mapping[str, str], said: list[str], patient_until: float
+) -> Mapping[str, str]:
+    """One try; why it failed is noted, if that was not said before.
+
+    Answers the nodes that are not taken, once others have waited for them long enough.
+    """
+    try:
+        await work.parts.batch.set_addresses(addresses)
+    except Unavailable as error:
+        why = _why(error, addresses)
+        if str(error) not in said:
+            said.append(str(error))
+            await work.record.note(NOT_TAKEN, nodes=why, operation=work.operation.id)
+        if len(why) < len(addresses) and asyncio.get_running_loop().time() >= patient_until:
+            return why
+        raise
     return {}
+
+
+def _why(error: Unavailable, addresses: Mapping[str, str]) -> Mapping[str, str]:
+    return error.why if isinstance(error, NotTaken) else dict.fromkeys(addresses, str(error))
 
 
 async def release(work: Work) -> None:
@@ -94,6 +142,7 @@ async def release(work: Work) -> None:
     try:
         if work.operation.kind in DRAINS:
             await work.parts.batch.undrain(gone)  # one that powered down already kept our drain
+        await unready.let_go(work.parts, gone)
         await _hold_back(work, gone)
         await work.parts.batch.release(gone)
     except Unavailable as error:
@@ -103,12 +152,26 @@ async def release(work: Work) -> None:
 async def _hold_back(work: Work, names: Sequence[str]) -> None:
     """What could not be started now must not be asked for again and again until it can.
 
-    The reconciler ends these drains. A person's drain that went with the power comes back.
+    Nor what the calendar does not allow: jobs that wait would have it started at once. The
+    reconciler ends these drains. A person's drain that went with the power comes back.
     """
+    held = await _too_many(work, names)
     if work.operation.kind is Kind.RESUME:
-        held = work.parts.holding.held_back(work.parts.spec)
-        why = {name: held[name] for name in names if name in held}
-        seen = await work.parts.batch.nodes([name for name in names if name in why])
-        free = [name for name, node in seen.items() if node.owner in (None, OURS, ITSELF)]
-        for some in decide.alike(free, why):
-            await work.parts.batch.drain(some, why[some[0]])
+        held |= work.parts.holding.held_back(work.parts.spec)
+    why = {name: held[name] for name in names if name in held}
+    if not why:
+        return
+    seen = await work.parts.batch.nodes(why)
+    free = [name for name, node in seen.items() if node.owner in (None, OURS, ITSELF)]
+    for some in decide.alike(free, why):
+        await work.parts.batch.drain(some, why[some[0]])
+
+
+async def _too_many(work: Work, gone: Sequence[str]) -> dict[str, str]:
+    """Nodes that have to stay off by the calendar now that these are off, and why."""
+    parts, spec = work.parts, work.parts.spec
+    if not spec.calendar.entries or spec.polled:
+        return {}
+    known, seen = limits(spec, parts.clock), await parts.batch.nodes()
+    scene = Scene(spec, known, parts.record.nodes, seen, gone=gone)
+    return dict(bounds(scene, parts.clock).held)

@@ -1,6 +1,6 @@
 """Launching instances: where, as what, and what follows when a provider will not.
 
-Called by `instances`; reboots use `describe`. A provider's passing failures are the guard's.
+Called by `instances`; reboots use `described`. A provider's passing failures are the guard's.
 """
 
 import asyncio
@@ -19,7 +19,20 @@ UNASKED = frozenset({"batch", "reconcile"})
 """Who asks for operations that no person wants."""
 
 
-def describe(work: Work, node: Node, choice: Choice) -> Launch:
+async def described(work: Work, chosen: Mapping[str, Choice]) -> list[Launch]:
+    """The launches of nodes, with what lets them join; raises CloudError."""
+    nodes = work.record.of(chosen)
+    try:
+        configs = {group: work.parts.cloud_config(group) for group in {n.group for n in nodes}}
+    except OSError as error:
+        raise Rejected(f"{error.filename} cannot be read: {error.strerror}") from error
+    tokens = await work.parts.tickets.issue(work.parts.spec, nodes)
+    return [
+        _describe(work, n, chosen[n.name], tokens.get(n.name, ""), configs[n.group]) for n in nodes
+    ]
+
+
+def _describe(work: Work, node: Node, choice: Choice, token: str, cloud_config: str) -> Launch:
     """The launch of a node with this choice of flavor, zone and market."""
     flavor, zone, market = choice
     assert node.image is not None
@@ -34,6 +47,8 @@ def describe(work: Work, node: Node, choice: Choice) -> Launch:
         zone=zone,
         market=market,
         user_data=work.parts.configurator.user_data(node, work.parts.site),
+        cloud_config=cloud_config,
+        token=token,
     )
 
 
@@ -98,11 +113,9 @@ async def _create(
     work: Work, provider: Provider, chosen: Mapping[str, Choice]
 ) -> dict[str, Instance | CloudError]:
     """A provider that fails as a whole fails each node. What it makes must not be lost sight of."""
-    nodes = work.record.nodes
-    launches = [describe(work, nodes[name], choice) for name, choice in chosen.items()]
 
     async def call() -> Mapping[str, Instance | CloudError]:
-        return await provider.create(launches)
+        return await provider.create(await described(work, chosen))
 
     try:
         results = await whole(call())
@@ -132,11 +145,12 @@ async def _learn(
 
 async def _made(work: Work, results: Mapping[str, Instance | CloudError]) -> None:
     made = {name: one for name, one in results.items() if isinstance(one, Instance)}
+    known = work.parts.spec.addresses
     moves = [
         node.to(
             NodeState.BOOTING,
             instance=made[node.name].id,
-            address=made[node.name].address,
+            address=made[node.name].address or known.get(node.name),
             flavor=made[node.name].flavor,
             zone=made[node.name].zone,
             image=made[node.name].image,

@@ -5,10 +5,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from springtide import decide
+from springtide.batch.polled import Polled
 from springtide.model import DRAINS, Node, NodeState
 from springtide.ports import OURS, CloudError, Power, Unavailable
+from springtide.steps import unready
+from springtide.steps.boot_phases import keep_phases
 from springtide.steps.roll_call import Seen
 from springtide.steps.work import Fallen, Work
+from springtide.story import voice_of
 
 LET_GO = "the batch system powers it down"
 """How reasons begin of nodes that fell out because it did not wait for them."""
@@ -19,7 +23,7 @@ DEATH_WATCH_S = 2.0
 async def wait_registered(work: Work) -> Fallen:
     """Joining nodes become ready as they register; the dead, unwanted and late fall out.
 
-    The first two at once: their jobs need not wait for the others.
+    All but the late at once, as do those that gave up: their jobs need not wait for the others.
     """
     loop = asyncio.get_running_loop()
     end = loop.time() + work.parts.spec.timing.start
@@ -27,15 +31,17 @@ async def wait_registered(work: Work) -> Fallen:
     fallen = Fallen()
     while joining := _joining(work, fallen):
         seen = await work.parts.roll_call.next(node.name for node in joining)
-        await _welcome(work, joining, seen)
+        await unready.notice(work.parts, seen.values())
+        shut = await _welcome(work, joining, seen)
         lost = decide.unwanted(joining, seen)
+        lost |= decide.gave_up(_joining(work, fallen | lost), work.parts.gave_up)
         if loop.time() > look_at:
             lost |= await _dead(work, _joining(work, fallen | lost))
             look_at = loop.time() + DEATH_WATCH_S
         await work.fell(lost)
         fallen |= lost
         if loop.time() > end:
-            late = dict.fromkeys((n.name for n in _joining(work, fallen)), _late(work))
+            late = dict.fromkeys((n.name for n in _joining(work, fallen)), _late(work)) | shut
             return late | {name: why for name, why in _let_go(work, seen).items() if name in late}
     return {}
 
@@ -51,16 +57,46 @@ def _let_go(work: Work, seen: Seen) -> Fallen:
     return dict.fromkeys(gone, f"{LET_GO}, or has done so")
 
 
-async def _welcome(work: Work, joining: list[Node], seen: Seen) -> None:
-    """Those that registered are ready, if the batch system looks for them where they are."""
+async def _welcome(work: Work, joining: list[Node], seen: Seen) -> Fallen:
+    """Those that registered are ready, if the batch system looks for them where they are.
+
+    Answers why some are not, though they registered: jobs cannot be let in.
+    """
     registered = [node for node in joining if node.name in seen and seen[node.name].registered]
     astray = decide.astray(registered, seen)
     arrived = [node for node in registered if node.name not in astray]
+    shut = Fallen()
     if work.operation.kind not in DRAINS:
         await _forget_drains(work, arrived, seen)
+        shut = await _open_up(work, arrived)
+        arrived = [node for node in arrived if node.name not in shut]
     await _restore_drains(work, arrived, seen)
     await _ready(work, arrived)
-    await _tell_again(work, astray)
+    await keep_phases(work, arrived)
+    await _tell_again(work, astray, "it had registered from another address")
+    await _tell_again(work, _forgotten(work, joining, seen), "the batch system had forgotten it")
+    return shut
+
+
+def _forgotten(work: Work, joining: list[Node], seen: Seen) -> dict[str, str]:
+    """Nodes that a batch system which is watched does not have any more, or after a restart of
+    ours not yet: they would join in vain."""
+    if not isinstance(work.parts.batch, Polled):
+        return {}
+    there = [node for node in joining if node.address and node.name in seen]
+    lost = (n for n in there if seen[n.name].address is None)
+    return {n.name: n.address for n in lost if n.address and seen[n.name].power is Power.GOING_UP}
+
+
+async def _open_up(work: Work, nodes: list[Node]) -> Fallen:
+    """A node that is still closed when it is called ready stays so: nobody comes back to it."""
+    names = [node.name for node in nodes]
+    try:
+        await unready.open_up(work.parts, names, work.parts.spec.timing.lock)
+    except Unavailable as error:
+        why = f"it is set up, but jobs cannot be let in: {error}"
+        return dict.fromkeys(await unready.closed(work.parts, names), why)
+    return {}
 
 
 async def _restore_drains(work: Work, nodes: list[Node], seen: Seen) -> None:
@@ -75,8 +111,8 @@ async def _restore_drains(work: Work, nodes: list[Node], seen: Seen) -> None:
 async def _forget_drains(work: Work, nodes: list[Node], seen: Seen) -> None:
     """What an operation drained that lost the node: nobody else would undrain it."""
     left = [n.name for n in nodes if seen[n.name].drained and seen[n.name].owner == OURS]
-    if left:
-        with suppress(Unavailable):
+    with suppress(Unavailable):
+        if left:
             await work.parts.batch.undrain(left)
 
 
@@ -90,20 +126,19 @@ async def _ready(work: Work, nodes: list[Node]) -> None:
     await work.record.move(moves, "node registered", work.operation.id)
 
 
-async def _tell_again(work: Work, addresses: Mapping[str, str]) -> None:
+async def _tell_again(work: Work, addresses: Mapping[str, str], why: str) -> None:
     """Slurm takes a node's address from where it registers; behind a gateway that is wrong."""
     if addresses:
         with suppress(Unavailable):
             await work.parts.batch.set_addresses(addresses)
-            told = dict.fromkeys(addresses, "it had registered from another address")
+            told = dict.fromkeys(addresses, why)
             await work.record.note("address told", nodes=told, operation=work.operation.id)
 
 
 def _late(work: Work) -> str:
-    return (
-        f"it did not register within {work.parts.spec.timing.start:.0f} s (timing.start): "
-        "its slurmd does not start, or does not reach slurmctld"
-    )
+    spec = work.parts.spec
+    why = voice_of(spec).say("its slurmd does not start, or does not reach slurmctld")
+    return f"it did not register within {spec.timing.start:.0f} s (timing.start): {why}"
 
 
 async def _dead(work: Work, joining: list[Node]) -> Fallen:

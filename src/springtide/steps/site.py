@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 from springtide.ports import CloudError
 from springtide.steps.afresh import restart_with_configuration
+from springtide.steps.software import prepare_software, set_up
 from springtide.steps.work import Fallen, Work
 
 
@@ -21,15 +22,22 @@ async def prepare_site(work: Work) -> Fallen:
         raise SiteError(str(error)) from error
     await parts.keep_site(sites[0])
     with written():
+        if wrong := await prepare_software(work):
+            raise SiteError(f"Ansible could not prepare this machine: {wrong}")
         await parts.configurator.prepare(sites[0])
     return {}
 
 
 async def configure_software(work: Work) -> Fallen:
-    """The programs that the batch system calls; of an update, what running nodes have."""
+    """The programs that the batch system calls; of an update, what running nodes have.
+
+    What Ansible sets up comes last: a start afresh may undo it.
+    """
     with written():
         await work.parts.configurator.install()
-    return await restart_with_configuration(work)
+        fallen = await restart_with_configuration(work)
+        await work.fell(fallen)
+        return fallen | await set_up(work.on(n for n in work.names if n not in fallen))
 
 
 @contextmanager

@@ -81,7 +81,7 @@ async def _safe(work: Work, found: Sequence[Node], stuck: Collection[str]) -> fr
     free = [n.name for n in found if n.state in STARTING and n.name not in stuck]
     seen = await work.parts.batch.nodes(free) if free else {}
     up = frozenset(free).difference(decide.waited_for(free, seen))
-    return up.union(ready, work.parts.spec.always_up)
+    return up.union(ready, work.parts.kept_up())
 
 
 def _decide(

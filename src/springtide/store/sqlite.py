@@ -12,9 +12,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Concatenate, Protocol, TypeVar
 
-from springtide.model import Event, Hold, Move, Node, Operation, Request
+from springtide.model import Event, Hold, MadeImage, Move, Node, Operation, Phase, Request, Ticket
 from springtide.ports import Pruned, StoreError
-from springtide.store import past, queries
+from springtide.store import images, joins, past, people, queries
+from springtide.users import Group, User
 
 T = TypeVar("T")
 REMEMBER_REQUESTS_S = 86_400.0
@@ -183,6 +184,48 @@ class SqliteStore:
 
     async def get(self, key: str) -> str | None:
         return await self._do(queries.get, key)
+
+    async def issue(self, tickets: Sequence[Ticket]) -> None:
+        await self._do(joins.issue, tickets)
+
+    async def tickets(self, names: Iterable[str] | None = None) -> Mapping[str, Ticket]:
+        return await self._do(joins.tickets, None if names is None else list(names))
+
+    async def admit(self, ticket: Ticket) -> bool:
+        return await self._do(joins.admit, ticket)
+
+    async def rekey(self, ticket: Ticket, former: str) -> bool:
+        return await self._do(joins.rekey, ticket, former)
+
+    async def prove(self, ticket: Ticket) -> None:
+        await self._do(joins.prove, ticket)
+
+    async def joined_from(self, address: str) -> Sequence[Ticket]:
+        return await self._do(joins.joined_from, address)
+
+    async def note_phases(self, phases: Sequence[Phase]) -> None:
+        await self._do(joins.note_phases, phases)
+
+    async def phases(self, node: str) -> Sequence[Phase]:
+        return await self._do(joins.phases, node)
+
+    async def users(self) -> Sequence[User]:
+        return await self._do(people.users)
+
+    async def user_groups(self) -> Sequence[Group]:
+        return await self._do(people.groups)
+
+    async def keep_user(self, user: User, groups: Sequence[Group] = ()) -> None:
+        await self._do(people.keep_user, user, groups)
+
+    async def images(self) -> Sequence[MadeImage]:
+        return await self._do(images.images)
+
+    async def keep_image(self, image: MadeImage) -> None:
+        await self._do(images.keep_image, image)
+
+    async def drop_image(self, image: MadeImage) -> None:
+        await self._do(images.drop_image, image)
 
     async def boot_times(self, limit: int) -> Sequence[tuple[str, float]]:
         return await self._do(past.boot_times, limit)

@@ -1,6 +1,6 @@
 """Why a job waits, or what became of it. Pure; called by the API."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from springtide.model import STARTING, Kind, NodeState, Operation
@@ -13,10 +13,12 @@ from springtide.story.telling import (
     MOST_TOLD,
     Story,
     Told,
+    build,
     by,
     causes,
     clock,
     held,
+    held_alone,
     jobs_of,
     lasting,
     loss,
@@ -26,6 +28,7 @@ from springtide.story.telling import (
     since,
 )
 from springtide.story.troubles import due_words
+from springtide.story.waiting import lacking, unneeded
 from springtide.triage import Repair
 
 LAUNCH_S = 30.0
@@ -59,7 +62,7 @@ def job_story(now: float, case: JobCase, most: int | None = MOST_TOLD) -> Story:
 
 def _tell(case: JobCase, now: float) -> Told:
     if case.job is None:
-        return _unseen(case)
+        return _unseen(case, now)
     match case.job.state:
         case "PENDING":
             return _pending(case, case.job, now)
@@ -70,14 +73,47 @@ def _tell(case: JobCase, now: float) -> Told:
         case "COMPLETING":
             return _completing(case, case.job)
         case other:
-            return Told(
-                f"Slurm shows job {case.id} as {other}",
-                "that is Slurm's to decide",
-                f"`scontrol show job {case.id}` tells more",
-            )
+            return _shown_as(case, other)
 
 
-def _unseen(case: JobCase) -> Told:
+def _shown_as(case: JobCase, state: str) -> Told:
+    return Told(
+        f"Slurm shows job {case.id} as {state}",
+        "that is Slurm's to decide",
+        f"`scontrol show job {case.id}` tells more",
+    )
+
+
+ENDS: Mapping[str, str] = {
+    "BOOT_FAIL": "failed, as its nodes did not boot",
+    "CANCELLED": "was cancelled",
+    "COMPLETED": "completed",
+    "DEADLINE": "was ended at its deadline",
+    "FAILED": "failed",
+    "NODE_FAIL": "failed with a node of it",
+    "OUT_OF_MEMORY": "was killed because it used too much memory",
+    "PREEMPTED": "was ended for another job",
+    "REVOKED": "was revoked, as it runs in another cluster",
+    "TIMEOUT": "was ended at its time limit",
+}
+"""What the states mean of jobs that are over."""
+
+
+def _over(case: JobCase, job: Job, ours: str, now: float) -> Told:
+    """Slurm keeps it for a while; why it failed is said, why it had waited is not."""
+    if job.state not in ENDS:
+        return _shown_as(case, job.state)
+    at = f" at {clock(job.ended_at, now)}" if job.ended_at else ""
+    why = f" (Slurm: {job.reason})" if job.reason and job.state == "FAILED" else ""
+    where = f" on {job.nodes}" if job.nodes else ""
+    return Told(
+        _joined(f"job {case.id} {ENDS[job.state]}{at}{where}{why}", ours),
+        "nothing",
+        f"`scontrol show job {case.id}` tells more, as long as Slurm keeps it",
+    )
+
+
+def _unseen(case: JobCase, now: float) -> Told:
     """Slurm does not tell of it."""
     last = case.last
     ours = f"the last that Springtide did for it is {named(last)}, {last.state}" if last else ""
@@ -89,6 +125,8 @@ def _unseen(case: JobCase) -> Told:
         away = case.outage or Told("Slurm does not answer")
         stands = f"{away.now}, so how job {case.id} stands is not known; {known}"
         return Told(stands, away.next, away.do)
+    if case.over is not None:
+        return _over(case, case.over, ours, now)
     if "_" in case.id:
         return Told(
             f"Springtide knows the tasks of arrays by numbers of their own, not as {case.id}",
@@ -125,23 +163,79 @@ HOLDS = "`tide holds` tells what is not tried for now and why, and lifts it"
 
 def _pending(case: JobCase, job: Job, now: float) -> Told:
     """Slurm's reason, a start that failed, and groups that are held, whichever there are."""
-    wait = _in_plain_words(job)
+    if case.wait is not None and (settled := unneeded(case, job, case.wait)):
+        return settled
+    wait = _awaited(case, job, now)
     setback = _setback(case, job)
-    stands = setback or f"job {case.id} waits: {wait.now}"
-    advice = _boot_log(case) or (HOLDS if setback and case.held else wait.do)
+    stands = f"{setback or f'job {case.id} waits: {wait.now}'}{_by_calendar(case)}"
+    look = build(case.unbuilt) if case.unbuilt else _boot_log(case)
+    advice = look or (HOLDS if setback and case.held else wait.do)
     if case.closed:
         return Told(f"{stands}; nothing is started: {case.closed}", "nothing until then")
     ours = {group: hold for group, hold in case.held.items() if group in case.groups}
     holds = [held(group, hold.why, hold.until, now) for group, hold in ours.items()]
     free = [group for group in case.groups if group not in ours]
     if not holds:
-        return Told(stands, wait.next, advice)
+        return _with_held_nodes(case, Told(stands, wait.next, advice), look, now)
     if free:
         elsewhere = f"; Slurm may start it on {', '.join(free)}"
         return Told(stands, "; ".join(holds) + elsewhere, advice)
     keys = [hold.key or group for group, hold in ours.items()]
     lift = f"when the cause is gone, `tide holds --lift {keys[0]}` has one node tried at once"
-    return Told(stands, "; ".join(holds), "; ".join(filter(None, (_boot_log(case), lift))))
+    return Told(stands, "; ".join(holds), _joined(look, lift))
+
+
+def _with_held_nodes(case: JobCase, tale: Told, look: str, now: float) -> Told:
+    """Of several, the first to be tried again."""
+    found = sorted(case.held_nodes.items(), key=lambda one: one[1].until)
+    if not found:
+        return tale
+    (name, hold), more = found[0], len(found) - 1
+    others = f"; {more} more {'is' if more == 1 else 'are'} held too" if more else ""
+    then = f"{held_alone(name, hold.why, hold.until, now)}{others}"
+    lift = f"when the cause is gone, `tide holds --lift {hold.key}` has it tried at once"
+    rest = tale.next and f"otherwise {tale.next}"
+    return Told(tale.now, _joined(then, rest), _joined(look, lift))
+
+
+def _joined(*parts: str) -> str:
+    return "; ".join(filter(None, parts))
+
+
+def _by_calendar(case: JobCase) -> str:
+    """That there may be no more nodes for it now."""
+    told = [
+        f"{group} has {case.calendar[group]}" for group in case.groups if group in case.calendar
+    ]
+    return f"; by the calendar {', '.join(told)}" if told else ""
+
+
+def _awaited(case: JobCase, job: Job, now: float) -> Told:
+    """What it waits for: Slurm says it itself, of a polled batch system we decide."""
+    if case.wait is None:
+        return _exhausted(case, job) or _in_plain_words(job)
+    if case.wait.starting and not case.wait.short:
+        return _coming(case, case.wait.starting, now)
+    return lacking(job, case.wait)
+
+
+def _coming(case: JobCase, names: Sequence[str], now: float) -> Told:
+    """Nodes start for it that it has not got yet."""
+    stands = f"{fold(names)} must start first; {_step(case, now)}"
+    return Told(stands, _arrival(case, now), f"`tide why {names[0]}` tells more")
+
+
+def _exhausted(case: JobCase, job: Job) -> Told | None:
+    """Every node that may exist is there and in use; nothing can be started for it."""
+    if job.reason != "Resources" or not case.pools or set(case.pools) != set(case.groups):
+        return None
+    pools = ", ".join(f"the pool of {count} of {group}" for group, count in case.pools.items())
+    key = next(iter(case.pools))
+    return Told(
+        f"{pools} is exhausted, all nodes are up and in use (Slurm: {job.reason})",
+        "Slurm starts it when other jobs have ended",
+        f"more names in groups.{key}.nodes, and `tide apply`, make room for more nodes",
+    )
 
 
 def _boot_log(case: JobCase) -> str:

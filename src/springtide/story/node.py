@@ -6,13 +6,20 @@ Each situation is a function that tells how it stands, what comes next and what 
 from collections.abc import Callable
 from dataclasses import replace
 
+from springtide.batch.slurm_reason import UNHEALTHY
+from springtide.failures import is_unconfigured
 from springtide.model import NodeState
 from springtide.ports import OURS, InstanceState, Power
-from springtide.story.case import NodeCase
-from springtide.story.past import is_booted, told
-from springtide.story.telling import MOST_TOLD, Story, Told, held, lasting, sentence, since
+from springtide.story.case import Due, NodeCase
+from springtide.story.drained import drain_of, drained_once, persons, reason_of
+from springtide.story.off import has_failed, kept, off_situation
+from springtide.story.past import told
+from springtide.story.telling import MOST_TOLD, Story, Told, clock, lasting, sentence, since
 from springtide.story.troubles import due_words
 from springtide.story.underway import in_operation, jobs, state
+from springtide.triage import Owner, Repair
+
+AGAIN = "its last start failed, and is tried again"
 
 
 def node_story(now: float, case: NodeCase, most: int | None = MOST_TOLD) -> Story:
@@ -32,29 +39,16 @@ def _situation(case: NodeCase) -> Callable[[NodeCase, float], Told]:
     if case.operation is not None:
         return in_operation
     if case.state is NodeState.OFF:
-        return _off_situation(case)
+        return off_situation(case)
     if case.state is NodeState.READY:
         return _ready_situation(case)
     return _abandoned
 
 
-def _off_situation(case: NodeCase) -> Callable[[NodeCase, float], Told]:
-    if case.person:
-        return _off_and_drained
-    if case.held is not None:
-        return _off_and_held
-    power = case.seen.power if case.seen else None
-    if power is Power.GOING_UP:
-        return _off_and_wanted
-    if power is Power.GOING_DOWN:
-        return _off_and_leaving
-    return _off_though_always_up if case.always_up else _off
-
-
 def _ready_situation(case: NodeCase) -> Callable[[NodeCase, float], Told]:
     seen = case.seen
     if seen is None:
-        return _silent if _is_dead(case) else _in_service
+        return _silent if _is_dead(case) else drained_once if drain_of(case) else _in_service
     if case.person:
         return _drained
     if seen.power in (Power.DOWN, Power.GOING_DOWN):
@@ -76,12 +70,28 @@ def _is_dead(case: NodeCase) -> bool:
 
 def _with_repair(case: NodeCase, tale: Told, now: float) -> Told:
     """What the reconciler will do comes first, unless it rests; then that is said."""
-    then = due_words(case.due, case.rest, now)
+    then = due_words(_due(case), case.rest, now)
     if not then:
         return tale
     kept = case.rest is not None and not case.rest.ends
     do = case.rest.do if case.rest and (kept or not tale.do) else tale.do
-    return replace(tale, next=then, do=do)
+    return replace(tale, next=then, do=_persons_part(case) or do)
+
+
+def _due(case: NodeCase) -> Due | None:
+    """No request was lost of a node whose last start failed."""
+    due = case.due
+    if due is None or due.rule.repair is not Repair.RESUME or not has_failed(case):
+        return due
+    return replace(due, rule=replace(due.rule, why=AGAIN))
+
+
+def _persons_part(case: NodeCase) -> str:
+    """What the table of troubles has a person do: other advice would not go with it."""
+    if case.due is None or case.due.rule.owner is not Owner.PERSON:
+        return ""
+    advice = case.due.rule.why.partition("; ")[2]
+    return advice.replace("`tide kill`", f"`tide kill {case.name}`")
 
 
 def _with_outage(case: NodeCase, tale: Told) -> Told:
@@ -98,6 +108,8 @@ def _with_views(case: NodeCase, tale: Told) -> Told:
         said = f"{away}, so this is our record alone"
     elif case.seen is None:
         said = "" if case.closed else "Slurm does not know it"
+    elif case.seen.power is Power.DOWN and not case.seen.flags:
+        said = ""  # it is read, and has nothing to say of a node that is off
     else:
         said = f"Slurm shows {'+'.join([case.seen.state, *sorted(case.seen.flags)])}"
     return replace(
@@ -109,7 +121,7 @@ def _with_views(case: NodeCase, tale: Told) -> Told:
 
 
 def _unmanaged(case: NodeCase, now: float) -> Told:
-    who = f"; {case.wish}: {_reason(case)}" if case.person else ""
+    who = f"; {case.wish}: {reason_of(case)}" if case.person else ""
     return Told(
         f"{case.name} is a machine that Springtide neither makes nor removes{who}",
         "nothing by Springtide: its provider is 'none'",
@@ -121,83 +133,28 @@ def _closed(case: NodeCase, now: float) -> Told:
     return Told(f"{state(case, now)}; nothing is started: {case.closed}", "nothing until then", "")
 
 
-def _off(case: NodeCase, now: float) -> Told:
-    listed = ", ".join(f"{one.id}, {one.state}" for one in case.instances)
-    has = f", but its provider lists an instance ({listed})" if listed else " and has no instance"
-    return Told(
-        f"{case.name} is off{has}{_failure(case)}",
-        "Slurm starts it when a job needs it",
-        f"{_log(case)}`tide resume {case.name}` starts it by hand",
-    )
-
-
-def _failure(case: NodeCase) -> str:
-    return f"; its last start failed: {case.node.reason}" if case.node and case.node.reason else ""
-
-
-def _log(case: NodeCase) -> str:
-    """Where the cause of a failed boot may be found."""
-    failed = case.node is not None and case.node.reason and is_booted(case.events, case.name)
-    return f"`tide log {case.name}` shows what it said while it booted; " if failed else ""
-
-
-def _off_though_always_up(case: NodeCase, now: float) -> Told:
-    then = f"Springtide starts it by itself within {lasting(case.timing.reconcile)}"
-    if case.rest is not None:
-        then = f"nothing for now: {case.rest.why}; after that {then}"
-    return Told(
-        f"{_off(case, now).now}, though the cluster file wants it always up",
-        f"{then} (timing.reconcile)",
-        f"{_log(case)}`tide resume {case.name}` starts it at once",
-    )
-
-
-def _off_and_drained(case: NodeCase, now: float) -> Told:
-    return Told(f"{case.name} is off, and {case.wish}", *_persons(case))
-
-
-def _off_and_held(case: NodeCase, now: float) -> Told:
-    assert case.held is not None
-    assert case.node is not None
-    group = case.node.group
-    return Told(
-        f"{case.name} is off, and no node of group {group} is started now{_failure(case)}",
-        held(group, case.held.why, case.held.until, now),
-        f"{_log(case)}when the cause is gone, `tide holds --lift {case.held.key or group}` has it "
-        "tried at once",
-    )
-
-
-def _off_and_wanted(case: NodeCase, now: float) -> Told:
-    whom = f" for {jobs(case)}" if case.jobs else ""
-    return Told(
-        f"{case.name} is off, and Slurm has asked for it{whom}",
-        "Springtide starts it within seconds",
-        "if nothing happens, `tide check` finds out whether Slurm's programs run",
-    )
-
-
-def _off_and_leaving(case: NodeCase, now: float) -> Told:
-    return Told(
-        f"{case.name} is off; Slurm still counts it as powering down",
-        f"Slurm counts it as off at the latest {lasting(case.timing.stop)} (timing.stop) after it "
-        "began with that; then a job can have it",
-    )
-
-
 def _in_service(case: NodeCase, now: float) -> Told:
     """Busy or idle; perhaps not as the file says."""
-    runs = f" and has {jobs(case)}" if case.jobs else " and idle" if _is_idle(case) else ""
+    runs = f", and has {jobs(case)}" if case.jobs else ", and idle" if _is_idle(case) else ""
     if case.seen and case.seen.drained:
-        runs = f"{runs} but takes no new jobs, by Springtide ({_reason(case)})"
+        runs = f"{runs}, but takes no new jobs, by Springtide ({reason_of(case)})"
     if case.always_up:
-        then = "nothing: it is one of the nodes that are always up"
+        then = f"nothing: it is one of the nodes that are {kept(case)}"
     elif case.jobs or (case.seen and case.seen.busy):
         then = f"when its jobs have ended and none comes for {_idle(case)}, Slurm gives it up"
     else:
         then = f"Slurm gives it up when it has been idle for {_idle(case)}"
-    stands = f"{case.name} is in service{runs}, {since(case.changed_at, now)}"
-    return _with_drift(case, Told(stands, then))
+    stands = f"{case.name} is in service {since(case.changed_at, now)}{runs}"
+    return _with_drift(case, _with_lack(case, Told(stands, then)))
+
+
+def _with_lack(case: NodeCase, tale: Told) -> Told:
+    """An update gives back also those that it could not configure."""
+    reason = case.node.reason if case.node else ""
+    if not is_unconfigured(reason):
+        return tale
+    do = f"when the cause is gone, `tide update {case.name}` configures it"
+    return Told(f"{tale.now}, but not as it should be: {reason}", tale.next, do)
 
 
 def _with_drift(case: NodeCase, tale: Told) -> Told:
@@ -207,7 +164,7 @@ def _with_drift(case: NodeCase, tale: Told) -> Told:
     then = drift.next
     if then and case.rest is not None:
         then = f"nothing for now: {case.rest.why}; after that {then}"
-    return Told(f"{tale.now}, with {drift.now}", then or tale.next, drift.do)
+    return Told(f"{tale.now}, with {drift.now}", then or tale.next, tale.do or drift.do)
 
 
 def _is_idle(case: NodeCase) -> bool:
@@ -221,32 +178,19 @@ def _idle(case: NodeCase) -> str:
 def _drained(case: NodeCase, now: float) -> Told:
     assert case.seen is not None
     if case.seen.state == "DOWN":
-        return Told(f"{case.name} is out of service: {case.wish}", *_persons(case))
+        return Told(f"{case.name} is out of service: {case.wish}", *persons(case))
     on = f"; {jobs(case)} may run to the end" if case.jobs else ""
-    return Told(f"{case.name} is up but takes no new jobs: {case.wish}{on}", *_persons(case))
+    return Told(f"{case.name} is up but takes no new jobs: {case.wish}{on}", *persons(case))
 
 
 def _failing(case: NodeCase, now: float) -> Told:
     on = f"; {jobs(case)} may run to the end" if case.jobs else ""
-    said = f" ({_reason(case)})" if _reason(case) else ""
+    said = f" ({reason_of(case)})" if reason_of(case) else ""
     return Told(
         f"{case.name} is up but takes no new jobs: somebody set it to FAIL in Slurm{said}{on}",
         "nothing by itself: whoever set it so ends it",
         f"`scontrol update nodename={case.name} state=resume` gives it back to service",
     )
-
-
-def _persons(case: NodeCase) -> tuple[str, str]:
-    """What people took out of service is theirs to give back."""
-    reason, command = f" ({_reason(case)})" if _reason(case) else "", f"`tide undrain {case.name}`"
-    return (
-        f"nothing: {case.wish}{reason}; {command} ends that",
-        f"{command} gives it back to service; what others took out of it needs --force",
-    )
-
-
-def _reason(case: NodeCase) -> str:
-    return case.seen.reason if case.seen else ""
 
 
 def _leaving(case: NodeCase, now: float) -> Told:
@@ -256,11 +200,16 @@ def _leaving(case: NodeCase, now: float) -> Told:
 def _silent(case: NodeCase, now: float) -> Told:
     """In our record it serves, but it does not."""
     then = "Springtide repairs it" if case.outage else "Springtide looks again within seconds"
-    return Told(
-        f"{case.name} should be in service, but {_trouble(case)}",
-        then,
-        f"`tide kill {case.name}` gives its jobs back and removes it at once",
-    )
+    return Told(f"{case.name} should be in service, but {_trouble(case)}", then, _end(case, now))
+
+
+def _end(case: NodeCase, now: float) -> str:
+    """What may pass by itself is not to be ended by a person before its limit."""
+    at = case.due.at if case.due else None
+    if at is not None and at <= now:
+        return f"`tide kill {case.name}` gives its jobs back and removes it at once"
+    when = "in a few seconds" if at is None else f"after {clock(at, now)}"
+    return f"look again {when}, with `tide why {case.name}`: it may pass by itself"
 
 
 def _trouble(case: NodeCase) -> str:
@@ -274,7 +223,7 @@ def _trouble(case: NodeCase) -> str:
         has = f"its instance is {case.instances[0].state}"
     if case.seen is None:
         return has
-    said = f": {_reason(case)}" if _reason(case) else ""
+    said = f": {reason_of(case)}" if reason_of(case) else ""
     if case.seen.state == "DOWN":
         heard = f"Slurm has given it up{said}"
     elif case.seen.registered:
@@ -286,11 +235,23 @@ def _trouble(case: NodeCase) -> str:
 
 
 def _unfit(case: NodeCase, now: float) -> Told:
+    if reason_of(case).startswith(UNHEALTHY):
+        return _ill(case)
     return Told(
-        f"{case.name} is up but takes no new jobs: Slurm itself drained it: {_reason(case)}",
+        f"{case.name} is up but takes no new jobs: Slurm itself drained it: {reason_of(case)}",
         "Springtide replaces it when its jobs have ended and nobody has mended it within "
         f"{lasting(case.timing.grace)} (timing.grace)",
         f"if it is fit after all, `tide undrain {case.name} --force`",
+    )
+
+
+def _ill(case: NodeCase) -> Told:
+    """Its health check drained it, and ends that."""
+    return Told(
+        f"{case.name} is up but takes no new jobs: it is drained, as its {reason_of(case)}",
+        "Springtide replaces it when its jobs have ended, unless the check has passed again "
+        f"within {lasting(case.timing.grace)} (timing.grace)",
+        "mend what the check found: it ends the drain by itself when it passes again",
     )
 
 

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from springtide.model import STARTS_NODES, Event, Kind, NodeState, Operation
+from springtide.model import NOT_TAKEN, STARTS_NODES, Event, Kind, NodeState, Operation
 from springtide.nodeset import fold
 from springtide.story.telling import ITSELF, causes, lasting, named, orderer
 from springtide.triage import RULES, Repair
@@ -23,6 +23,7 @@ _STEPS_UP = frozenset(
         "instance rebooted",
         "address known",
         "address told",
+        "node joined",
     }
 )
 """What a start consists of, until the batch system hears from the node."""
@@ -38,6 +39,13 @@ _PHRASES: Mapping[str, str] = {
     "instance rebooted": "instance rebooted",
     "address known": "address known",
     "address told": "booting; Slurm waits for slurmd to report",
+    NOT_TAKEN: "not taken by the batch system yet: {detail}",
+    "node joined": "joined; it sets itself up",
+    "join refused": "a machine was not let in: {detail}",
+    "cannot join": "could not join yet: {detail}",
+    "boot failed": "its boot failed: {detail}",
+    "node smaller than told": "smaller than Slurm is told: {detail}",
+    "version differs": "not the Slurm of the control host: {detail}",
     "node registered": "in service: Slurm has heard from slurmd",
     "node given back": "given back to Slurm, and its jobs to the queue",
     "give back failed": "Slurm could not be told that they do not come: {detail}",
@@ -52,10 +60,12 @@ _PHRASES: Mapping[str, str] = {
     "jobs given back": "its jobs went back to the queue: {detail}",
     "drain asked": "drained by {detail}",
     "undrain asked": "undrained {detail}",
-    "resume asked of the batch system": "Slurm was asked to start it {detail}",
-    "suspend asked of the batch system": "Slurm was asked to stop it {detail}",
+    "drain set again": "drained again, as the batch system had lost that when it died: {detail}",
+    "resume asked of the batch system": "the batch system was asked to start it {detail}",
+    "suspend asked of the batch system": "the batch system was asked to stop it {detail}",
     "held back": "takes no jobs for now: {detail}",
     "given to the batch system again": "given to Slurm again: {detail}",
+    "refused by the batch system": "not done by Slurm: {detail}",
     "record follows the world": "found otherwise than recorded; the record follows: {detail}",
     "unneeded instance deleted": "instance that nobody needs deleted: {detail}",
     "release failed": "Slurm could not be told that they are gone: {detail}",

@@ -22,7 +22,8 @@ ITSELF = "reconcile"
 
 _PASSING = re.compile(r" \((?:in )?\d+ (?:s|min|h|days)(?: ago)?\)")
 _NAMES = {"batch": "Slurm", ITSELF: "Springtide itself"}
-_JOBS = re.compile(r", for jobs ([0-9_+,]+)$")
+_ID = r"[0-9][0-9A-Za-z_+.\[\]-]*"
+_JOBS = re.compile(rf", for jobs ({_ID}(?:,{_ID})*)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +137,29 @@ def named(operation: Operation) -> str:
     return f"operation {operation.id} ({operation.kind} by {orderer(operation)})"
 
 
+def build(family: str) -> str:
+    """What to do where a family has no image yet."""
+    return f"`tide image build {family}` makes the image that is lacking"
+
+
 def held(group: str, why: str, until: float, now: float) -> str:
     """That no node of a group is launched for a while."""
     if until <= now:
         return f"group {group} was held: {why}; now one node is tried, and the others wait for it"
+    return _held_until(f"group {group}", why, until, now, "one node")
+
+
+def held_alone(node: str, why: str, until: float, now: float) -> str:
+    """That a node is not launched for a while, though its group is."""
+    if until <= now:
+        return f"{node} was held: {why}; it is tried again when a job needs it"
+    return _held_until(node, why, until, now, "it")
+
+
+def _held_until(what: str, why: str, until: float, now: float, tried: str) -> str:
     if until - now > FOR_EVER_S:
-        return f"group {group} is held until somebody lifts that: {why}"
-    return f"group {group} is held until {clock(until, now)}: {why}; then one node is tried"
+        return f"{what} is held until somebody lifts that: {why}"
+    return f"{what} is held until {clock(until, now)}: {why}; then {tried} is tried"
 
 
 def causes(operation: Operation) -> dict[str, str]:

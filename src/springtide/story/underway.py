@@ -5,7 +5,8 @@
 
 from collections.abc import Iterable
 
-from springtide.model import PLANS, STARTING, Kind, Node, NodeState, Operation
+from springtide.failures import is_unconfigured
+from springtide.model import NOT_TAKEN, PLANS, STARTING, Kind, Node, NodeState, Operation
 from springtide.story.case import NodeCase
 from springtide.story.telling import Told, by, clock, jobs_named, lasting, named, since
 
@@ -30,14 +31,32 @@ def in_operation(case: NodeCase, now: float) -> Told:
         then = f"{named(operation)} begins with it when operations before it are done with it"
         return Told(f"{state(case, now)}; {named(operation)} waits for it", then, see)
     if case.name in operation.fallen:
-        then = f"{named(operation)} removes what it left; then it may be started again"
-        return Told(f"{state(case, now)}: {operation.fallen[case.name]}", then, see)
+        why = operation.fallen[case.name]
+        return Told(f"{state(case, now)}: {why}", _after_fall(operation, why), see)
+    if case.state in STARTING and (stuck := case.hindrance):
+        stands, then = f"{state(case, now)}; {stuck.now}", _unless(case, stuck.next, now)
+        return Told(stands, then, stuck.do)
     if case.state in STARTING:
-        return Told(state(case, now), _arrival(case, now), see)
+        return Told(f"{state(case, now)}{_refused(case)}", _arrival(case, now), see)
     why = f", because {operation.reason}" if operation.asked_by == "reconcile" else ""
     on = f"; {jobs(case)} still on it" if case.jobs else ""
     stands = f"{state(case, now)}, by {named(operation)}{why}{on}"
     return Told(stands, _steps(case, operation), see)
+
+
+def _after_fall(operation: Operation, why: str) -> str:
+    """What becomes of a node that fell out: an update gives back what merely lacks Ansible."""
+    if operation.kind is Kind.UPDATE and is_unconfigured(why):
+        return f"{named(operation)} gives it back to service as it is, once it has registered"
+    return f"{named(operation)} removes what it left; then it may be started again"
+
+
+def _refused(case: NodeCase) -> str:
+    """What the batch system says against it, as far as it has not joined since."""
+    last = case.events[-1] if case.events else None
+    if case.state is not NodeState.BOOTING or last is None or last.what != NOT_TAKEN:
+        return ""
+    return f"; the batch system does not take it: {last.detail}"
 
 
 def _arrival(case: NodeCase, now: float) -> str:
@@ -47,10 +66,15 @@ def _arrival(case: NodeCase, now: float) -> str:
     usual = f"{named(case.operation)} goes on until it is in service"
     if began and case.usual_s is not None:
         usual = f"it is in service {_expected(began[-1] + case.usual_s, case.usual_s, now)}"
+    return _unless(case, usual, now)
+
+
+def _unless(case: NodeCase, then: str, now: float) -> str:
+    """What comes next, and what if it does not come up."""
     if case.state is not NodeState.JOINING:
-        return usual
+        return then
     late = clock(case.changed_at + case.timing.start, now)
-    return f"{usual}; if not by {late} (timing.start), it is removed and its job waits again"
+    return f"{then}; if not by {late} (timing.start), it is removed and its job waits again"
 
 
 def _expected(at: float, usual_s: float, now: float) -> str:

@@ -74,13 +74,14 @@ class Server:
         """A fresh account."""
         with self._lock:
             self.calls: Counter[str] = Counter()
+            self.signed_by: set[str] = set()
             self.unknown: list[str] = []
             self.faults: list[Fault] = []
             self.denied: set[str] = set()
             self.losses: list[frozenset[str]] = []
             self.prices: dict[str, float] = {}
             self.quotas: dict[str, float] = {}
-            self.ec2 = Ec2(self._forward)
+            self.ec2 = Ec2(self._forward, self._lock)
 
     def refuse(
         self, code: str, actions: Iterable[str] | None = LAUNCHES, status: int = 400, times: int = 1
@@ -96,6 +97,8 @@ class Server:
     def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         with self._lock:
+            signed = environ.get("HTTP_AUTHORIZATION", "")
+            self.signed_by.add(signed.partition("Credential=")[2].partition("/")[0])
             action, status, answer, kind = self._answer(environ, body)
             lost = next((one for one in self.losses if action in one), None)
             if lost is not None:

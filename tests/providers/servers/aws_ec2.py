@@ -4,6 +4,7 @@ Instances are pending, stopping and shutting down for a moment, and lists may la
 with the same token are the same, and get as many instances as there is room for.
 """
 
+import threading
 import time
 import xml.etree.ElementTree as ET
 from base64 import b64decode, b64encode
@@ -41,14 +42,14 @@ class Refusal(Exception):
 
 
 class Ec2:
-    """One account in one region, fresh."""
+    """One account in one region, fresh. What tests do to it has the lock of who answers calls."""
 
-    def __init__(self, forward: Forward) -> None:
+    def __init__(self, forward: Forward, lock: threading.RLock) -> None:
         setattr(Instance, "get_tags", _tags_of)  # noqa: B010 - mypy knows no other way
         ec2_backends[ACCOUNT][REGION].reset()
         self.backend: Any = ec2_backends[ACCOUNT][REGION]
-        self.lag_s = 0.0
-        """How long lists do not show what was made."""
+        self.lags = False
+        """As long as it is so, nothing shows what is made meanwhile."""
         self.room: dict[tuple[str, str], int] = {}
         """How many instances of a type a zone has room for; no limit if not said."""
         self.groups: dict[str, str] = {}
@@ -62,12 +63,15 @@ class Ec2:
         """Launches, as they were asked for."""
         self.console = "booted\n"
         self._forward = forward
+        self._lock = lock
         self._tokens: dict[str, tuple[Form, list[str], str]] = {}
         self._due: list[tuple[float, str, str]] = []
-        self._visible_at: dict[str, float] = {}
+        self._late: set[str] = set()
 
     def answer(self, environ: dict[str, Any], form: Form) -> tuple[int, bytes]:
-        self._age()
+        """Time stands still within a list: moto looks for what the page before ended with."""
+        if "NextToken" not in form:
+            self._age()
         own = getattr(self, f"_{form['Action']}", None)
         if own is None:
             return self._forward(environ, form)
@@ -77,19 +81,24 @@ class Ec2:
     # What tests look at and do
 
     def instances(self) -> list[Instance]:
-        return [one for some in self.backend.reservations.values() for one in some.instances]
+        with self._lock:
+            return [one for some in self.backend.reservations.values() for one in some.instances]
 
     def living(self) -> list[Instance]:
-        self._age()
-        return [one for one in self.instances() if one.state not in ("shutting-down", "terminated")]
+        going = ("shutting-down", "terminated")
+        with self._lock:
+            self._age()
+            return [one for one in self.instances() if one.state not in going]
 
     def die(self, id: str) -> None:
         """By itself: its kernel halts."""
-        self._becomes(self.backend.get_instance(id), "stopped")
+        with self._lock:
+            self._becomes(self.backend.get_instance(id), "stopped")
 
     def take(self, id: str) -> None:
         """A spot instance that the cloud wants back."""
-        self._end(self.backend.get_instance(id))
+        with self._lock:
+            self._end(self.backend.get_instance(id))
 
     # Calls
 
@@ -126,7 +135,8 @@ class Ec2:
     def _begin(self, one: Instance, group: str | None) -> None:
         for nic in one.nics.values():
             nic.attach_time = one.launch_time
-        self._visible_at[one.id] = time.monotonic() + self.lag_s
+        if self.lags:
+            self._late.add(one.id)
         if group:
             self.placed[one.id] = group
         self._becomes(one, "pending", PENDING_S, "running")
@@ -232,8 +242,7 @@ class Ec2:
         return ET.tostring(root)
 
     def _hidden(self) -> set[str]:
-        now = time.monotonic()
-        return {id for id, at in self._visible_at.items() if at > now}
+        return self._late if self.lags else set()
 
     def _reservation(self, environ: dict[str, Any], ids: Sequence[str]) -> tuple[int, bytes]:
         """The answer to a launch: instances as they are now."""
@@ -385,7 +394,7 @@ class Ec2:
 
 def _tags_of(one: Instance) -> list[dict[str, str]]:
     """As moto's own, which looks through all tags of all resources each time."""
-    return [{"key": k, "value": v} for k, v in one.ec2_backend.tags[one.id].items()]
+    return [{"key": k, "value": v} for k, v in [*one.ec2_backend.tags[one.id].items()]]
 
 
 def _sized(form: Form) -> Form:

@@ -23,7 +23,7 @@ from springtide.spec import Flavor, Image
 from springtide.spec.clouds import Aws
 from tests.providers.servers.aws import Server, serving
 from tests.providers.servers.aws_ec2 import REGION
-from tests.providers.world import BLUE, World
+from tests.providers.world import BLUE, CALL_S, World
 
 REFUSALS: Mapping[type[CloudError], tuple[str, int]] = {
     NoCapacity: ("InsufficientInstanceCapacity", 500),
@@ -80,6 +80,7 @@ class Account:
             "credentials": str(self.credentials),
             "subnets": {zone: self.subnets[zone]},
             "control_address": "10.1.2.3",
+            "timeout": CALL_S,
         }
         return Aws(**(wanted | keys))
 

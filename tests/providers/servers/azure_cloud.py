@@ -195,16 +195,18 @@ class AzureServer:
 
     def living(self) -> list[Machine]:
         now = time.time()
-        for name, one in list(self.machines.items()):
-            if one.gone_at is not None and one.gone_at <= now:
-                del self.machines[name]
-        return list(self.machines.values())
+        with self.lock:
+            for name, one in list(self.machines.items()):
+                if one.gone_at is not None and one.gone_at <= now:
+                    del self.machines[name]
+            return list(self.machines.values())
 
     def machine(self, name: str) -> Machine:
-        self.living()
-        if name.lower() not in self.machines:
-            raise Refusal(404, "ResourceNotFound", f"The Resource {name} was not found.")
-        return self.machines[name.lower()]
+        with self.lock:
+            self.living()
+            if name.lower() not in self.machines:
+                raise Refusal(404, "ResourceNotFound", f"The Resource {name} was not found.")
+            return self.machines[name.lower()]
 
     def put(self, name: str, body: dict[str, Any], only_new: bool) -> Answer:
         if not only_new:
@@ -268,6 +270,13 @@ class AzureServer:
                     else {}
                 )
                 return Answer(refusal.status, {"error": error}, headers)
+
+    def loses(self) -> bool:
+        """Whether this answer is to be lost; of several at once, no more than are to be."""
+        with self.lock:
+            losing = self.lose > 0
+            self.lose -= losing
+            return losing
 
     def _answer(self, ask: Ask, token: str | None) -> Answer:
         if ask.path.startswith("/blobs/"):

@@ -25,7 +25,7 @@ from springtide.spec import Flavor, Image
 from springtide.spec.clouds import Azure
 from tests.providers.servers import azure_cloud as azure
 from tests.providers.servers.azure_cloud import AzureServer, Refusal
-from tests.providers.world import BLUE, World
+from tests.providers.world import BLUE, CALL_S, World
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIE2 admin@site"
 CATALOG = Catalog(
@@ -76,6 +76,7 @@ def block(server: AzureServer, directory: Path, **more: Any) -> Azure:
         "credentials": credentials,
         "endpoint": server.address,
         "control_address": "10.0.0.5",
+        "timeout": CALL_S,
     }
     return Azure(**(values | more))
 
@@ -84,7 +85,7 @@ def client(wanted: Azure, state: Path) -> Cloud:
     """As a daemon makes one, but with less patience: everything is quick here."""
     made = provider(wanted, CATALOG, state)
     assert isinstance(made.driver, AzureDriver)
-    made.driver.patience = Patience(pause_s=0.02, limit_s=20.0)
+    made.driver.patience = Patience(pause_s=0.02, limit_s=60.0)
     return made
 
 

@@ -19,6 +19,12 @@ from tests.providers.servers.google_state import Refused, State
 PREFIX = "/compute/v1/"
 
 
+class Http(ThreadingHTTPServer):
+    """Many may knock at once, before anybody opens."""
+
+    request_queue_size = 64
+
+
 class Server:
     """One Google, at `endpoint`."""
 
@@ -37,7 +43,7 @@ class Server:
         """The next call of a method is answered only when `awake`."""
         self.awake = threading.Event()
         self.bodies: list[tuple[str, Any]] = []
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._http = Http(("127.0.0.1", 0), _handler(self))
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,))
         self._thread.start()
 
@@ -96,7 +102,7 @@ class Server:
             if slow:
                 self.slow.remove(method.id)
         if slow:
-            self.awake.wait(10)
+            self.awake.wait(60)
         return 200, answer
 
     def _refuse(self, method: str) -> None:

@@ -119,9 +119,12 @@ def _ending(*ends: socket.socket) -> Iterator[None]:
 
 
 def packets(end: socket.socket) -> Iterator[bytes]:
+    """Until the connection ends, be it in the middle of one: disks are sent in large ones."""
     while head := _exactly(end, 4):
         (length,) = struct.unpack(">I", head)
-        yield head + _exactly(end, length - 4)
+        if not (rest := _exactly(end, length - 4)):
+            return
+        yield head + rest
 
 
 def _exactly(end: socket.socket, length: int) -> bytes:

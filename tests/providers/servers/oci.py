@@ -51,7 +51,7 @@ from tests.providers.servers.oci_cloud import (
     full,
 )
 from tests.providers.servers.oci_machine import FEDERATION, METADATA, MachineIdentity
-from tests.providers.world import BLUE, World
+from tests.providers.world import BLUE, CALL_S, World
 
 TENANCY, USER = "ocid1.tenancy.oc1..here", "ocid1.user.oc1..tide"
 CORE = "/20160918"
@@ -397,7 +397,7 @@ class Place:
                 "endpoint": self.server.endpoint,
                 "compartment": COMPARTMENT,
                 "subnet": SUBNET,
-                "timeout": 20,
+                "timeout": CALL_S,
                 **more,
             }
         )

@@ -146,6 +146,8 @@ class OciCloud:
         """So many launches to come are made, and not answered."""
         self.lag_s = 0.0
         """Instances are listed so much later than they are made."""
+        self.image_s = IMAGE_S
+        """Images take so long."""
         self.page = 400
         self.calls: list[str] = []
         self.wrong: list[str] = []
@@ -254,7 +256,7 @@ class OciCloud:
         if (known := self._once(body, token)) is not None:
             return self.images[known].shown()
         image = self._add_image(f"ocid1.image.oc1.phx.{next(self._numbers)}", body)
-        image.turn("PROVISIONING", "AVAILABLE", pause_s=IMAGE_S)
+        image.turn("PROVISIONING", "AVAILABLE", pause_s=self.image_s)
         self._remember(body, token, image.id)
         return image.shown()
 

@@ -87,6 +87,9 @@ class Ec2:
             [one.id for one in instances if one.state is not InstanceState.DELETING]
         )
 
+    def renews(self, markets: Sequence[str]) -> bool:
+        return requests.SPOT not in markets
+
     def reboot(self, instance: Instance, launch: Launch) -> Instance:
         """Spot instances cannot be stopped: they start afresh with the user data they have."""
         raw = self._settled(instance.id)

@@ -119,7 +119,8 @@ class Launcher:
             {"Name": "instance-state-name", "Values": ["pending", "running"]},
         ]
         pairs = decide_adoptions(self._described(ours), requests.ordered(launches))
-        raws = [named(raw, member) for raw, member in pairs]
+        tokens = tokens_of(launches)
+        raws = [named(raw, member, tokens) for raw, member in pairs]
         self._name(raws)
         return {one.node: one for one in (shapes.instance(raw, self._catalog) for raw in raws)}
 
@@ -161,8 +162,9 @@ class Launcher:
             one["InstanceId"]: one
             for one in self._described([{"Name": "instance-id", "Values": ids}])
         }
+        first, tokens = launches[0], tokens_of(launches)
         return [
-            named(found.get(id) or unseen(id, told[id], launches[0], self._catalog), member)
+            named(found.get(id) or unseen(id, told[id], first, self._catalog), member, tokens)
             for id, member in zip(ids, requests.ordered(launches), strict=False)
         ]
 
@@ -228,10 +230,15 @@ class Launcher:
         return dict(found["LaunchTemplateData"])
 
 
-def named(raw: Raw, member: roster.Member) -> Raw:
+def tokens_of(launches: Sequence[Launch]) -> Mapping[str, str]:
+    return {one.node: one.token for one in launches if one.token}
+
+
+def named(raw: Raw, member: roster.Member, tokens: Mapping[str, str]) -> Raw:
     """The instance of a fleet as it is once it has its name."""
     node, generation = member
     own = {tags.NODE: node, tags.GENERATION: str(generation), shapes.NAME: node}
+    own |= {requests.TOKEN: tokens[node]} if node in tokens else {}
     listed = shapes.tags_of(raw) | own
     kept = {key: value for key, value in listed.items() if not key.startswith("aws:")}
     return {**raw, "Tags": [{"Key": key, "Value": value} for key, value in kept.items()]}

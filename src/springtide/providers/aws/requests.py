@@ -18,6 +18,8 @@ OURS = ("ClientToken", "DryRun", "ImageId", "MaxCount", "MinCount", "SubnetId", 
 """What options must not set: nodes are found, told and counted by them."""
 FLEET_NODES = "springtide-fleet-nodes"
 """For whom a fleet was made; which instance is which node, their own tags tell."""
+TOKEN = "springtide-token"  # noqa: S105 - its name
+"""What lets an instance of a fleet join: its user data is that of all."""
 _KEYED = {"TagSpecifications": "ResourceType", "Tags": "Key", "BlockDeviceMappings": "DeviceName"}
 """Lists whose members are merged by a key of theirs; others replace ours."""
 _CONVERTED = frozenset({"Key", "Value"})
@@ -82,7 +84,8 @@ def run(launches: Sequence[Launch], plan: Plan) -> Request:
     """RunInstances; who they are is in a roster that they share."""
     first, members = launches[0], ordered(launches)
     labels = tags.shared(first) | {NAME: first.cluster} | roster.write(members)
-    text = script.indexed(first, members, boot.LAUNCH_INDEX)
+    of_node = {one.node: one for one in launches}
+    text = script.indexed([of_node[node] for node, _ in members], boot.LAUNCH_INDEX)
     request = _common(first, plan, labels) | {
         "InstanceType": plan.catalog.flavor_type(first),
         "SubnetId": subnets_of(first, plan.wanted)[0],
@@ -106,7 +109,8 @@ def run(launches: Sequence[Launch], plan: Plan) -> Request:
 def template(launch: Launch, plan: Plan, site: Mapping[str, Any] | None = None) -> Request:
     """The launch template of a fleet, over the site's own; its instances are named later."""
     labels = tags.shared(launch) | {NAME: launch.cluster}
-    text = script.asked(launch, boot.tag(tags.NODE), boot.tag(tags.GENERATION))
+    token = boot.tag(TOKEN) if launch.token else "true"
+    text = script.asked(launch, boot.tag(tags.NODE), boot.tag(tags.GENERATION), token)
     data = merge(site or {}, _common(launch, plan, labels)) | {"UserData": encoded(text)}
     data["MetadataOptions"] = {**data["MetadataOptions"], "InstanceMetadataTags": "enabled"}
     return _plugged(data)

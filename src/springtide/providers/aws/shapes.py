@@ -130,6 +130,7 @@ def image(raw: Raw) -> CloudImage:
         cluster=labels.get(tags.CLUSTER, ""),
         created_at=_parsed(raw.get("CreationDate", "")),
         ready=raw.get("State") == "available",
+        failed=raw.get("State") in ("failed", "invalid", "error"),
         arch=arch(raw.get("Architecture", "x86_64")),
     )
 

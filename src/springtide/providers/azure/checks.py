@@ -198,7 +198,7 @@ def check_quota(usage: Json, more: int) -> Check:
 
 def check_size(name: str, size: CloudFlavor, cpus: int, memory: int, arch: str) -> Check:
     """Slurm drains a node that has less than it was told."""
-    shown = seen_by_linux(size.memory)
+    shown = seen_by_linux(size.memory, size.arch)
     text = f"{size.name} has {size.cpus} CPUs, {size.memory} MiB, {size.arch}"
     todo = ""
     if arch != size.arch:

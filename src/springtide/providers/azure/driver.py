@@ -135,7 +135,7 @@ class AzureDriver:
                     self._group,
                     name,
                     body,
-                    match_condition=MatchConditions.IfMissing,
+                    match_condition=ONLY_NEW,
                     polling=False,
                 ).result()
         except CloudError as error:
@@ -169,6 +169,9 @@ class AzureDriver:
         except CloudError as error:
             return None if is_gone(error) else error
         return None
+
+    def renews(self, markets: Sequence[str]) -> bool:
+        return True
 
     def reboot(self, instance: Instance, launch: Launch) -> Instance:
         """The user data must be there before it starts; the start itself is seen in the list."""

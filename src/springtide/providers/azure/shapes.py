@@ -122,6 +122,7 @@ def image(found: Json) -> CloudImage:
         cluster=own.get(tags.CLUSTER, ""),
         created_at=float(own.get(CREATED) or 0.0),
         ready=properties.get("provisioningState") == "Succeeded",
+        failed=properties.get("provisioningState") == "Failed",
         arch=own.get(ARCH, "x86_64"),
     )
 

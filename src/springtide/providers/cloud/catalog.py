@@ -7,6 +7,13 @@ from springtide.ports import Launch, Rejected
 from springtide.spec import Flavor, Image
 
 
+def unbuilt(launch: Launch) -> str:
+    return (
+        f"{launch.node}: no image of the family {launch.image} fits it yet; make one with "
+        f"`tide image build {launch.image}`"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Catalog:
     """What the cluster file calls images and flavors."""
@@ -22,6 +29,8 @@ class Catalog:
             raise Rejected(
                 f"{launch.node}: image {launch.image} is not in the cluster file; known: {known}"
             )
+        if image.build is not None:
+            raise Rejected(unbuilt(launch))
         arch = self.flavor(launch).arch
         if (id := image.id_for(arch)) is None:
             raise Rejected(

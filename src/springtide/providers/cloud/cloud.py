@@ -6,7 +6,6 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Coroutine,
     Iterable,
     Mapping,
     MutableSequence,
@@ -15,8 +14,9 @@ from collections.abc import (
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from springtide import threads
 from springtide.ports import (
     Check,
     CloudError,
@@ -65,6 +65,9 @@ class Cloud:
     def in_place(self) -> bool:
         return self.driver.in_place
 
+    def renews(self, markets: Sequence[str]) -> bool:
+        return self.driver.renews(markets)
+
     async def prepare(self, cluster: str) -> Site:
         return await self._do(self.driver.prepare, cluster)
 
@@ -96,7 +99,7 @@ class Cloud:
                 answers |= known
                 throttled: MutableSequence[Throttled] = []
                 batches = decide_batches(missing, self.driver.batch)
-                made = await _together(self._launch(batch, throttled) for batch in batches)
+                made = await threads.together(self._launch(batch, throttled) for batch in batches)
                 for each in made:
                     answers |= each
         return answers
@@ -168,7 +171,7 @@ class Cloud:
                 found = decide_present(some, await self._look(cluster))
                 answers |= {n: one for n, one in found.items() if isinstance(one, CloudError)}
                 there = [launch for launch in some if launch.node not in answers]
-                done = await _together(
+                done = await threads.together(
                     self._attempt(do, found[launch.node], launch) for launch in there
                 )
                 answers |= {one.node: answer for one, answer in zip(there, done, strict=True)}
@@ -265,16 +268,6 @@ async def _to_its_end(done: Awaitable[_T]) -> _T:
         raise
 
 
-async def _together(doing: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """All at once. Who is cancelled waits for all of them: `gather` would for the first only."""
-    tasks = [asyncio.ensure_future(one) for one in doing]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        if tasks:
-            await asyncio.wait(tasks)
-
-
 def decide_missing(
     launches: Sequence[Launch], found: Sequence[Instance]
 ) -> tuple[dict[str, Instance | CloudError], list[Launch]]:
@@ -320,10 +313,10 @@ def _present(launch: Launch, instance: Instance | None) -> Instance | CloudError
 
 
 def decide_batches(launches: Sequence[Launch], size: int) -> list[list[Launch]]:
-    """Launches that one call can make: they differ in node and generation alone."""
+    """Launches that one call can make: they differ in node, generation and token alone."""
     alike: dict[Launch, list[Launch]] = defaultdict(list)
     for launch in launches:
-        alike[replace(launch, node="", generation=0)].append(launch)
+        alike[replace(launch, node="", generation=0, token="")].append(launch)
     return [some[at : at + size] for some in alike.values() for at in range(0, len(some), size)]
 
 

@@ -30,6 +30,10 @@ class Driver(Protocol):
     in_place: bool
     """Whether `rebuild` works."""
 
+    def renews(self, markets: Sequence[str]) -> bool:
+        """Whether `reboot` gives instances new user data."""
+        ...
+
     def prepare(self, cluster: str) -> Site: ...
 
     def remove(self, cluster: str) -> None:
@@ -41,7 +45,9 @@ class Driver(Protocol):
         ...
 
     def launch(self, launches: Sequence[Launch]) -> Answers:
-        """At most `batch` launches that differ in node and generation alone, none of which exists.
+        """At most `batch` launches that differ in node, generation and token alone.
+
+        None of them exists.
 
         Those that it says nothing about count as not made; what it raises holds for all. The
         same again, as after a lost reply, makes no second one where the cloud can see to that.

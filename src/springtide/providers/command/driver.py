@@ -23,7 +23,7 @@ from springtide.ports import (
     Site,
     Transient,
 )
-from springtide.providers.cloud import Catalog
+from springtide.providers.cloud import Catalog, script
 from springtide.providers.cloud.here import own_address
 from springtide.providers.command import lines
 from springtide.providers.command.lines import Seen
@@ -107,6 +107,9 @@ class CommandDriver:
         said = {one.id: answers.get(one.node) for one in going}
         return {id: answer for id, answer in said.items() if isinstance(answer, CloudError)}
 
+    def renews(self, markets: Sequence[str]) -> bool:
+        return True
+
     def reboot(self, instance: Instance, launch: Launch) -> Instance:
         with self._alone([launch.node]):
             return self._reboot(instance, launch)
@@ -182,9 +185,9 @@ class CommandDriver:
         first = launches[0]
         ids = {name: i.id_for("x86_64") or str(i.path) for name, i in self._catalog.images.items()}
         with tempfile.TemporaryDirectory(prefix="springtide-") as directory:
-            script = Path(directory) / "user-data"
-            script.write_text(first.user_data)
-            more = {"TIDE_GROUP": first.group, "TIDE_USER_DATA": str(script)}
+            path = Path(directory) / "user-data"
+            path.write_text(script.listed(launches))
+            more = {"TIDE_GROUP": first.group, "TIDE_USER_DATA": str(path)}
             return self._run(command, lines.render_launches(launches, ids), launches, more)
 
     def _run(

@@ -7,6 +7,8 @@ files in `directory`, where each intent is written before its effect:
     site.json           the bridge and its subnet
     addresses/ADDRESS   a symbolic link to the name of the node that has the address
     instances/NODE/     one instance: intent, process, mounts, boot script, boot.log
+    frozen/NODE         there while it stands still for an image
+    images/NAME/        what an instance had written, as a layer over its image; or elsewhere
 
 A node whose boot script fails ends, and is listed as broken; one whose script succeeds goes
 on until it is deleted.
@@ -14,7 +16,7 @@ on until it is deleted.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from ipaddress import IPv4Network
@@ -23,6 +25,7 @@ from pathlib import Path
 from shutil import rmtree
 from typing import TypeVar
 
+from springtide import threads
 from springtide.ports import (
     Check,
     CloudError,
@@ -34,7 +37,15 @@ from springtide.ports import (
     Rejected,
     Site,
 )
-from springtide.providers.containers import addresses, forgotten, links, remains, site
+from springtide.providers.containers import (
+    addresses,
+    forgotten,
+    freeze,
+    layers,
+    links,
+    remains,
+    site,
+)
 from springtide.providers.containers.console import read_consoles
 from springtide.providers.containers.erase import erase, sweep_gone
 from springtide.providers.containers.errors import require_root, translated
@@ -67,9 +78,12 @@ class Containers:
         hidden: Sequence[Path],
         subnet: IPv4Network | None,
         threads: int = 4,
+        made: Path | None = None,
     ) -> None:
+        """`images` may come to have more; `made` is where those are that are made here."""
         self._directory = directory.resolve()
-        self._images = {HOST_IMAGE: Path("/")} | dict(images)
+        self._images = images
+        self._made = (made or self._directory / "images").resolve()
         self._mounts = mounts
         self._hidden = [*hidden, self._directory]
         self._subnet = subnet
@@ -95,8 +109,11 @@ class Containers:
 
     async def delete(self, instances: Sequence[Instance]) -> Mapping[str, CloudError]:
         batches = [instances[at : at + BATCH] for at in range(0, len(instances), BATCH)]
-        refused = await asyncio.gather(*(self._run(self._delete, batch) for batch in batches))
+        refused = await threads.together(self._run(self._delete, batch) for batch in batches)
         return {id: error for some in refused for id, error in some.items()}
+
+    def renews(self, markets: Sequence[str]) -> bool:
+        return True
 
     async def reboot(self, launches: Sequence[Launch]) -> Mapping[str, Instance | CloudError]:
         return await self._for_each(self._reboot, launches)
@@ -106,13 +123,13 @@ class Containers:
         return {launch.node: refusal for launch in launches}
 
     async def snapshot(self, instance: Instance, name: str) -> CloudImage:
-        raise Rejected("containers cannot be made images of")
+        return await self._run(self._snapshot, instance, name)
 
     async def images(self, cluster: str) -> Sequence[CloudImage]:
-        return ()
+        return await self._run(layers.found, self._made, cluster)
 
     async def forget(self, image: CloudImage) -> None:
-        """There are none."""
+        await self._run(self._forget, image)
 
     async def flavors(self) -> Mapping[str, CloudFlavor]:
         return {}
@@ -131,13 +148,13 @@ class Containers:
     async def _for_each(
         self, do: Callable[[Launch], Intent], launches: Sequence[Launch]
     ) -> Mapping[str, Instance | CloudError]:
-        answers = await asyncio.gather(*(self._run(self._attempt, do, one) for one in launches))
+        answers = await threads.together(self._run(self._attempt, do, one) for one in launches)
         return {launch.node: answer for launch, answer in zip(launches, answers, strict=True)}
 
     # In the provider's own threads
 
-    def _run(self, do: Callable[..., _T], *arguments: object) -> Awaitable[_T]:
-        return asyncio.get_running_loop().run_in_executor(self._pool, do, *arguments)
+    async def _run(self, do: Callable[..., _T], *arguments: object) -> _T:
+        return await threads.run(self._pool, do, *arguments)
 
     def _prepare(self, cluster: str) -> Site:
         require_root()
@@ -147,6 +164,7 @@ class Containers:
             for path in (homes(self._directory), addresses.links_in(self._directory)):
                 path.mkdir(mode=0o700, exist_ok=True)
             sweep_gone(self._directory)
+            layers.sweep(self._made)
             remains.free_forgotten(self._directory)
             remains.replug(self._directory, ground)
         return ground.site
@@ -154,15 +172,28 @@ class Containers:
     def _remove(self, cluster: str) -> None:
         require_root()
         with translated(f"site of {cluster}"):
-            for path in (homes(self._directory), addresses.links_in(self._directory)):
+            ours = (homes, addresses.links_in, freeze.notes)
+            for path in (where(self._directory) for where in ours):
                 rmtree(path, ignore_errors=True)
             forgotten.end(cluster)
             site.remove(self._directory, cluster)
-        with suppress(OSError):
-            self._directory.rmdir()
+        for path in (self._made, self._directory):
+            with suppress(OSError):
+                path.rmdir()
+
+    def _snapshot(self, instance: Instance, name: str) -> CloudImage:
+        with translated(f"an image of {instance.node}"):
+            require_root()
+            return layers.snapshot(self._directory, self._made, instance, name)
+
+    def _forget(self, image: CloudImage) -> None:
+        with translated(f"image {image.name}"):
+            require_root()
+            layers.forget(self._directory, self._made, image)
 
     def _list(self, cluster: str) -> Sequence[Instance]:
         with translated(f"instances of {cluster}"):
+            freeze.thaw_left(self._directory)
             images = self._paths()
             found = observe_all(self._directory, cluster, time.time())
             return [one.shown(images) for one in found]
@@ -194,17 +225,22 @@ class Containers:
 
     def _paths(self) -> Mapping[str, Path]:
         """Where the names of images lead now: to link a name elsewhere is to change the image."""
-        return {name: Path(realpath(path)) for name, path in self._images.items()}
+        named = {HOST_IMAGE: Path("/")} | dict(self._images)
+        return {name: Path(realpath(path)) for name, path in named.items()}
 
     def _path(self, node: str, image: str) -> Path:
         path = self._paths().get(image)
         if path is None:
-            known = ", ".join(sorted(self._images))
-            raise Rejected(f"{node}: image {image} is not defined; known: {known}")
+            known = ", ".join(sorted({HOST_IMAGE, *self._images}))
+            raise Rejected(
+                f"{node}: image {image} is not defined, or of a family of which none was built "
+                f"yet (`tide image build {image}`); known: {known}"
+            )
         return path
 
     def _tree(self, image: Path) -> Tree:
-        tree = Tree(image, self._mounts, self._hidden)
+        made_of = layers.layers_of(self._made, image)
+        tree = Tree(image, self._mounts, self._hidden, made_of)
         refuse_tree(tree)
         return tree
 

@@ -34,6 +34,8 @@ mount -n -a -T fstab
 wait $!
 exec 3<&-
 
+# Whoever makes an image of this node finds here what it has written.
+exec 5<rw/up
 cd rw/root
 pivot_root . sys
 umount -n -l /sys
@@ -44,6 +46,16 @@ exec </dev/null
 printf '127.0.0.1 localhost\n%s %s\n%s %s\n' \
     "$TIDE_ADDRESS" "$TIDE_NODE" "$TIDE_CONTROL_ADDRESS" "$1" >/etc/hosts
 printf '%s: files\n' passwd group shadow hosts >/etc/nsswitch.conf
+# Images of nodes have an empty one, for every machine has its own.
+if [ -e /etc/machine-id ] && [ ! -s /etc/machine-id ]; then
+    read -r id </proc/sys/kernel/random/uuid
+    joined() {
+        IFS=-
+        set -- $1
+        echo "$1$2$3$4$5" >/etc/machine-id
+    }
+    (joined "$id")
+fi
 
 # The provider may be gone; the node goes on without it.
 echo ready >&4
@@ -53,9 +65,9 @@ echo ready || :
 trap - PIPE
 exec >&2
 
-sh /run/tide/boot || {
+sh /run/tide/boot 5<&- || {
     echo "the boot script ended with status $?"
     exit 1
 }
 # It reaps orphans while it waits.
-while sleep 86400; do :; done
+while sleep 86400 5<&-; do :; done

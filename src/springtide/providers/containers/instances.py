@@ -23,8 +23,11 @@ MAX_HOST_NAME = 63
 START_LIMIT_S = 30.0
 """A start that takes longer has failed."""
 
-CLAIM_LIMIT_S = 1.0
-"""Between making the file `process` and filling it; who takes longer is dead."""
+CLAIM_LIMIT_S = 10.0
+"""Between making the file `process` and filling it; who takes longer is dead.
+
+It takes a shell a moment, but on a busy machine that may be long; and one that is taken for dead
+goes on to run beside the next."""
 
 _NO_PROCESS = (errno.ESRCH, errno.ENOENT, errno.EINVAL)
 """Nobody has the pid, or a thread of somebody else; the kernel's answer to that has changed."""
@@ -161,13 +164,22 @@ def has_process(home: Path) -> bool:
 
 
 def await_process(home: Path) -> Process | None:
-    """As `read_process`, but one that has begun to say who it is may finish."""
+    """As `read_process`, but one that has just begun to say who it is may finish."""
     end = time.monotonic() + CLAIM_LIMIT_S
-    while has_process(home):
-        if (found := read_process(home)) or time.monotonic() > end:
-            return found
+    while not (found := read_process(home)):
+        age_s = _claim_age_s(home)
+        if age_s is None or age_s > CLAIM_LIMIT_S or time.monotonic() > end:
+            return None
         time.sleep(0.002)
-    return None
+    return found
+
+
+def _claim_age_s(home: Path) -> float | None:
+    """Since when the node is claimed; None if it is not. One left by a crash is old at once."""
+    try:
+        return time.time() - (home / "process").stat().st_mtime
+    except FileNotFoundError:
+        return None
 
 
 def parse_process(text: str) -> Process | None:

@@ -38,16 +38,16 @@ def machine_lock() -> Iterator[None]:
 
 
 @contextmanager
-def directory_lock(directory: Path) -> Iterator[None]:
+def directory_lock(directory: Path, wait_s: float = WAIT_S) -> Iterator[None]:
     """FileNotFoundError if the directory is not there, or goes while we wait for it."""
-    end = time.monotonic() + WAIT_S
+    end = time.monotonic() + wait_s
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         while not _flock(descriptor):
             if time.monotonic() > end:
                 raise Transient(
                     f"{directory.name}: it is being created, rebooted or deleted elsewhere "
-                    f"for more than {WAIT_S:.0f} s: try again when that is done"
+                    f"for more than {wait_s:.0f} s: try again when that is done"
                 )
             time.sleep(PAUSE_S)
         if not os.path.samestat(os.fstat(descriptor), directory.stat()):

@@ -4,8 +4,10 @@ Written as an fstab, so that one `mount` in the node does it all. Nothing here c
 file. Symbolic links of an image are followed as the node will see them, never out of it.
 """
 
+import errno
 import os
 import re
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,21 +48,28 @@ class Tree:
     image: Path
     mounts: Sequence[Mount] = ()
     hidden: Sequence[Path] = ()
+    layers: tuple[Path, ...] = ()
+    """What the image is made of, uppermost first, if it is more than one directory."""
+
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        return self.layers or (self.image,)
 
 
 def refuse_tree(tree: Tree) -> None:
     """Say what is missing for such a node."""
-    if not tree.image.is_dir():
-        raise Rejected(f"image directory {tree.image} does not exist: make it or correct its path")
-    refuse_option(tree.image)
+    for root in (tree.image, *tree.layers):
+        if not root.is_dir():
+            raise Rejected(f"image directory {root} does not exist: make it or correct its path")
+        refuse_option(root)
     for program in ("/bin/sh", "/bin/umount", "/bin/sleep"):
-        if not inside(tree.image, Path(program)).is_file():
+        if not inside(tree.roots, Path(program)).is_file():
             raise Rejected(f"image directory {tree.image} holds no {program}: nodes need it")
     for mount in tree.mounts:
         if not mount.source.is_dir():
             raise Rejected(f"{mount.source} is no directory: it cannot be mounted into nodes")
     for path in tree.hidden:
-        if (seen := _seen(tree, path)).exists() and not seen.is_dir():
+        if (seen := _seen(tree, path)).exists() and not (seen.is_dir() or is_mark(seen)):
             raise Rejected(f"{seen} is no directory: only directories can be hidden from nodes")
 
 
@@ -76,22 +85,34 @@ def render_fstab(entries: Iterator[Entry]) -> str:
 def entries(home: Path, tree: Tree) -> Iterator[Entry]:
     """In the order of mounting: the overlay, the kernel's, what is hidden and what is shared."""
     root = home / "rw" / "root"
-    yield from _overlay(home, tree.image)
-    yield from (entry._replace(target=root / entry.target) for entry in _kernel(home, tree.image))
+    yield from _overlay(home, tree.roots)
+    yield from (entry._replace(target=root / entry.target) for entry in _kernel(home, tree.roots))
     yield from (entry._replace(target=root / entry.target) for entry in _added(tree))
 
 
-def _overlay(home: Path, image: Path) -> Iterator[Entry]:
+def _overlay(home: Path, roots: Sequence[Path]) -> Iterator[Entry]:
     """X-mount.mkdir makes directories, so the two below /proc spare us a `mkdir`."""
     rw = home / "rw"
     yield Entry("tmpfs", rw, "tmpfs", "mode=755")
     yield Entry("proc", rw / "up" / "proc", "proc", _made())
     yield Entry("proc", rw / "work" / "proc", "proc", _made())
-    layers = f"lowerdir={image},upperdir={rw}/up,workdir={rw}/work"
+    *upper, base = roots
+    if any(lies_in(layer, base) for layer in upper):
+        # Layers of one overlay must not lie in each other, so the base gets one of its own.
+        yield Entry("proc", rw / "none" / "proc", "proc", _made())
+        yield Entry("overlay", rw / "base", "overlay", _made(f"lowerdir={rw}/none:{base}"))
+        base = rw / "base"
+    lower = ":".join(map(str, (*upper, base)))
+    layers = f"lowerdir={lower},upperdir={rw}/up,workdir={rw}/work"
     yield Entry("overlay", rw / "root", "overlay", _made(layers))
 
 
-def _kernel(home: Path, image: Path) -> Iterator[Entry]:
+def lies_in(layer: Path, base: Path) -> bool:
+    """Whether the base, as one directory of one filesystem, holds the layer."""
+    return layer.is_relative_to(base) and layer.stat().st_dev == base.stat().st_dev
+
+
+def _kernel(home: Path, image: Sequence[Path]) -> Iterator[Entry]:
     """With targets relative to the node's root."""
     dev = _below(image, Path("/dev"))
     yield Entry("/dev", dev, "none", _made("rbind"))
@@ -109,7 +130,7 @@ def _added(tree: Tree) -> Iterator[Entry]:
     added: list[tuple[Path, Mount | None]] = [(path, None) for path in tree.hidden]
     added += [(mount.target, mount) for mount in tree.mounts]
     for path, mount in sorted(added, key=lambda pair: (pair[0], pair[1] is not None)):
-        target = _below(tree.image, path)
+        target = _below(tree.roots, path)
         if mount is not None:
             options = "bind,ro" if mount.read_only else "bind"
             yield Entry(mount.source, target, "none", _made(options))
@@ -121,17 +142,36 @@ def _seen(tree: Tree, path: Path) -> Path:
     """What of the host a node would see at a path if nothing were hidden."""
     around = [mount for mount in tree.mounts if path.is_relative_to(mount.target)]
     if not around:
-        return inside(tree.image, path)
+        return inside(tree.roots, path)
     nearest = max(around, key=lambda mount: mount.target)
     return nearest.source / path.relative_to(nearest.target)
 
 
-def inside(image: Path, path: Path) -> Path:
-    """Where on the host a path of the image leads."""
-    return image / _below(image, path)
+def inside(roots: Sequence[Path], path: Path) -> Path:
+    """Where on the host a path of the image leads: in the uppermost of its layers that has it.
+
+    Or that covers it: images forget what their base has of clusters.
+    """
+    below = _below(roots, path)
+    return next((r / below for r in roots if _decides(r / below)), roots[-1] / below)
 
 
-def _below(image: Path, path: Path) -> Path:
+def _decides(path: Path) -> bool:
+    """Whether layers below do not count: it is there, or a mark or a file is on the way to it."""
+    try:
+        path.lstat()
+    except OSError as error:
+        return error.errno == errno.ENOTDIR
+    return True
+
+
+def is_mark(path: Path) -> bool:
+    """Whether it says that something was deleted, in the kernel's way."""
+    about = path.lstat()
+    return stat.S_ISCHR(about.st_mode) and about.st_rdev == 0
+
+
+def _below(roots: Sequence[Path], path: Path) -> Path:
     """Where a path leads for a process whose root is the image, relative to that root."""
     done: list[str] = []
     todo = [*reversed(path.parts)]
@@ -142,22 +182,25 @@ def _below(image: Path, path: Path) -> Path:
             done = []
         elif part == "..":
             done = done[:-1]
-        elif link := _link("/".join((str(image), *done, part))):
+        elif link := _link(roots, "/".join((*done, part))):
             todo.extend(reversed(Path(link).parts))
             followed += 1
         else:
             done.append(part)
         if followed > MOST_LINKS:
-            raise Rejected(f"image directory {image}: too many symbolic links in {path}")
+            raise Rejected(f"image directory {roots[0]}: too many symbolic links in {path}")
     return Path(*done)
 
 
-def _link(path: str) -> str | None:
+def _link(roots: Sequence[Path], below: str) -> str | None:
     """Where a symbolic link points; plain strings, as this is most of the work of a launch."""
-    try:
-        return os.readlink(path)  # noqa: PTH115
-    except OSError:
-        return None
+    for root in roots:
+        try:
+            return os.readlink(f"{root}/{below}")  # noqa: PTH115
+        except OSError as error:
+            if error.errno in (errno.EINVAL, errno.ENOTDIR):
+                return None  # something else is there, and hides what lies below it
+    return None
 
 
 def _made(options: str = "") -> str:

@@ -136,7 +136,7 @@ def _machines(driver: Compute, needs: Sequence[Need]) -> Iterator[Check]:
 
 def decide_size(name: str, flavor: Flavor, has: CloudFlavor, zone: str) -> Check:
     """Whether the machine is as big as Slurm is told; a smaller node is drained at once."""
-    most = seen_by_linux(has.memory)
+    most = seen_by_linux(has.memory, has.arch)
     title, wrong, todo = f"flavor {name}", "", ""
     if flavor.cpus > has.cpus:
         wrong, todo = f"{flavor.cpus} cpus, it has {has.cpus}", f"set cpus: {has.cpus}"

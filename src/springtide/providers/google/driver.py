@@ -92,6 +92,9 @@ class Compute:
         done = self._deleters.map(lambda one: self._delete(one, busy), asked)
         return {one.id: error for one, error in zip(asked, done, strict=True) if error is not None}
 
+    def renews(self, markets: Sequence[str]) -> bool:
+        return True
+
     def reboot(self, instance: Instance, launch: Launch) -> Instance:
         """New script first: Google's agent in the guest runs what is there when it boots."""
         at = _at(instance)

@@ -76,6 +76,7 @@ def image(cluster: str, seen: Mapping[str, Any], project: str) -> CloudImage:
         cluster=cluster,
         created_at=time(seen.get("creationTimestamp")),
         ready=seen.get("status") == "READY",
+        failed=seen.get("status") == "FAILED",
         arch=arch(seen),
     )
 

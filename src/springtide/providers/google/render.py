@@ -8,7 +8,7 @@ from uuid import UUID, uuid5
 
 from springtide.ports import Launch
 from springtide.providers.cloud import tags
-from springtide.providers.cloud.script import named
+from springtide.providers.cloud.script import named, rest, tokens, whole
 from springtide.providers.google import names
 from springtide.spec.clouds import Google
 
@@ -34,10 +34,6 @@ case $tide_name in
 {cases}
 *) exit 1 ;;
 esac
-"""
-_REST = """\
-TIDE_CLUSTER={cluster}
-export TIDE_CLUSTER TIDE_NODE TIDE_GENERATION
 """
 
 
@@ -151,7 +147,7 @@ def script(launches: Sequence[Launch]) -> str:
         who = _ODD.format(cases=cases)
     else:
         who = _PLAIN.format(prefix=f"{first.cluster}-")
-    return _WHO + who + _REST.format(cluster=quote(first.cluster)) + first.user_data
+    return whole(first, _WHO + who + tokens(launches) + rest(first))
 
 
 def metadata(present: Mapping[str, Any], launch: Launch) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from springtide.ports import (
     Site,
 )
 from springtide.providers.cloud import Catalog
+from springtide.providers.cloud.catalog import unbuilt
 from springtide.providers.libvirt import checks, host_key, images, marks, seed
 from springtide.providers.libvirt.domain import Paths, render_domain
 from springtide.providers.libvirt.host import Host, cut_off, found, mark_of, put_mark
@@ -84,6 +85,9 @@ class Created(Host):
             answers = dict(pool.map(self._refused, instances))
         self._sweep({id for id, error in answers.items() if error is None})
         return {id: error for id, error in answers.items() if error is not None}
+
+    def renews(self, markets: Sequence[str]) -> bool:
+        return True
 
     def reboot(self, instance: Instance, launch: Launch) -> Instance:
         with self.alone(launch.node) as connection:
@@ -225,6 +229,8 @@ class Created(Host):
 
     def _image_path(self, launch: Launch) -> str:
         image = self.catalog.images.get(launch.image)
+        if image is not None and image.build is not None:
+            raise Rejected(unbuilt(launch))
         if image is None or image.path is None:
             known = ", ".join(sorted(n for n, one in self.catalog.images.items() if one.path))
             raise Rejected(

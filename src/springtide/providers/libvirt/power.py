@@ -58,6 +58,9 @@ class Powered(Host):
                 refused[instance.id] = error
         return refused
 
+    def renews(self, markets: Sequence[str]) -> bool:
+        return False
+
     def reboot(self, instance: Instance, launch: Launch) -> Instance:
         """The machine finds on its disk what it found before."""
         with self.alone(launch.node) as connection:

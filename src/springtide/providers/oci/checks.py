@@ -90,7 +90,7 @@ class Checks:
         if wanted.cpus > real.cpus:
             todo = f"set flavors.{name}.cpus to {real.cpus} or less"
             return Check(title, False, f"{type} has {real.cpus} cpus, not {wanted.cpus}", todo)
-        if wanted.memory > (most := seen_by_linux(real.memory)):
+        if wanted.memory > (most := seen_by_linux(real.memory, real.arch)):
             text = f"of {real.memory} MiB of {type}, Linux shows fewer than {wanted.memory}"
             return Check(title, False, text, f"set flavors.{name}.memory to {most}M or less")
         return Check(title, True, f"{type} has {real.cpus} cpus and {real.memory} MiB")

@@ -95,6 +95,9 @@ class OciDriver:
             answers = zip(wanted, pool.map(self._terminate, wanted), strict=True)
             return {one.id: error for one, error in answers if error is not None}
 
+    def renews(self, markets: Sequence[str]) -> bool:
+        return False
+
     def reboot(self, instance: Instance, launch: Launch) -> Instance:
         """With the user data that it has: OCI does not change it."""
         for _ in pauses():

@@ -90,6 +90,9 @@ class OpenStackDriver:
         errors = self._pool.map(self._delete, staying)
         return {one.id: error for one, error in zip(staying, errors, strict=True) if error}
 
+    def renews(self, markets: Sequence[str]) -> bool:
+        return False
+
     def reboot(self, instance: Instance, launch: Launch) -> Instance:
         """A hard one: it works for whatever is stopped or broken too."""
         self._act(instance, {"reboot": {"type": "HARD"}})

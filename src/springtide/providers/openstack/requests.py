@@ -121,7 +121,7 @@ def _metadata(wanted: OpenStack, launches: Sequence[Launch], ids: Ids) -> dict[s
 def _user_data(launches: Sequence[Launch]) -> str:
     if len(launches) == 1:
         return script.named(launches[0])
-    return script.indexed(launches[0], [(one.node, one.generation) for one in launches], INDEX)
+    return script.indexed(launches, INDEX)
 
 
 def _encoded(text: str) -> str:

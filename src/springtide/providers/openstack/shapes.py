@@ -103,6 +103,7 @@ def parse_image(image: Json) -> CloudImage:
         cluster=image.get(tags.CLUSTER, ""),
         created_at=parse_time(image.get("created_at")),
         ready=image.get("status") == "active",
+        failed=image.get("status") == "killed",
         arch=_arch(image.get("architecture")),
     )
 

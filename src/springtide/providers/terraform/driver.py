@@ -87,6 +87,9 @@ class TerraformDriver:
             if one.node in failed
         }
 
+    def renews(self, markets: Sequence[str]) -> bool:
+        return True
+
     def reboot(self, instance: Instance, launch: Launch) -> Instance:
         with self._program.alone():
             wanted = self._program.wanted()

@@ -1,0 +1,196 @@
+"""The part of `compose` for batch systems that are read: Torque, OpenPBS, Grid Engine, or a Slurm
+that stays as it is.
+"""
+
+import os
+import shutil
+import socket
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from importlib import import_module
+from ipaddress import IPv4Network
+
+from springtide.batch.marks import Book
+from springtide.batch.polled import Polled
+from springtide.batch.slurm_service import PATH
+from springtide.configure.cloud_node import Boots, ByGroup
+from springtide.configure.joining_node import JoiningNode
+from springtide.configure.membership import Membership, told
+from springtide.configure.node_ssh import HOST_KEY, NodeSsh
+from springtide.configure.queue_cloud import QueueCloudNode
+from springtide.configure.queue_node import HERE, QueueNode
+from springtide.configure.welcome import Control
+from springtide.daemon import DaemonError
+from springtide.layout import Layout
+from springtide.ports import Member, NodeConfigurator, Queue, Unavailable
+from springtide.providers.containers.start import control_names
+from springtide.served.hosts_block import HostsBlock
+from springtide.served.where import is_here
+from springtide.spec import Cluster, GridEngine, Queued, Slurm, Torque
+from springtide.spec.clouds import Remote
+from springtide.wiring import View, Wiring, mounts, pin
+
+LOCAL = "127."
+NOWHERE = "192.0.2.1"
+UNUSED = IPv4Network("198.18.0.0/15")
+"""Kept for measurements of networks, and routed nowhere."""
+PLACES = f"{PATH}:/opt/pbs/bin:/opt/pbs/sbin"
+"""Where commands are besides the PATH: OpenPBS's are put into a place of their own."""
+
+
+def queue_of(spec: Cluster) -> Queue:
+    """The adapter of its kind, which is imported only if it is used."""
+    kind = "slurm_polled" if isinstance(spec.batch, Slurm) else spec.batch.kind
+    try:
+        queue: Queue = import_module(f"springtide.batch.{kind}").queue(spec)
+    except Unavailable as error:
+        raise DaemonError(str(error)) from error
+    return queue
+
+
+def missing(spec: Cluster) -> list[str]:
+    """The commands of a batch system that is read which are not there.
+
+    Those of one in a directory of its own are nowhere else: others have the same names.
+    """
+    if not spec.polled:
+        return []
+    place = spec.batch.bin if isinstance(spec.batch, Queued) else None
+    path = str(place or f"{os.environ.get('PATH', '')}:{PLACES}")
+    return [name for name in queue_of(spec).programs if shutil.which(name, path=path) is None]
+
+
+def _remedy(spec: Cluster) -> str:
+    """What to do about commands that are not there."""
+    if isinstance(spec.batch, Slurm):
+        return "install slurm-client on this machine"
+    return (
+        f"install the commands of {spec.batch.kind} on this machine, or set batch.bin to their "
+        "directory"
+    )
+
+
+def lacks(spec: Cluster) -> str:
+    """Which commands are not there, and what to do; empty if all are."""
+    if names := missing(spec):
+        found = f"batch.kind {spec.batch.kind} needs commands that are not there"
+        return f"{found}: {', '.join(names)}; {_remedy(spec)}"
+    return ""
+
+
+def require_programs(spec: Cluster) -> None:
+    """A server may be away for a while, and is waited for; commands do not come by themselves."""
+    if said := lacks(spec):
+        raise DaemonError(said)
+
+
+def polled(spec: Cluster, book: Book, now: Callable[[], float]) -> Polled:
+    return Polled(queue_of(spec), members(spec), book, now)
+
+
+def members(spec: Cluster) -> dict[str, Member]:
+    """Our nodes as the batch system is to know them; where they are is told when they join."""
+    return {name: _member(spec, name) for name in spec.managed}
+
+
+def _member(spec: Cluster, name: str) -> Member:
+    group = spec.node_group[name]
+    cores, memory = told(spec, group)
+    queues = [key for key, one in spec.partitions.items() if group in one.groups]
+    return Member(name, "", cores, memory, features(spec, group), tuple(queues))
+
+
+def features(spec: Cluster, group: str) -> tuple[str, ...]:
+    """A group's own, and those that all its flavors have."""
+    first, *others = [spec.flavor(name).features for name in spec.groups[group].flavors]
+    common = [each for each in first if all(each in other for other in others)]
+    return tuple(dict.fromkeys((*spec.groups[group].features, *common)))
+
+
+def wired(spec: Cluster, book: Book, now: Callable[[], float]) -> Wiring:
+    """For all of them but Slurm, whose nodes boot as those of any Slurm."""
+    assert isinstance(spec.batch, Queued)
+    batch = polled(spec, book, now)
+    node = _node(spec, batch.queue)
+    names = tuple(node.control.split())
+    layout = Layout(spec.state)
+    control = Control(names=names, address="", port=0, socket=layout.munge_socket)
+    return Wiring(
+        batch=batch,
+        nodes=_with_clouds(spec, node),
+        control=names[-1],
+        membership=Membership(spec, control, layout.munge_key, batch.queue.entry, node.elsewhere),
+        key=layout.munge_key,
+        served=(
+            HostsBlock(
+                spec.batch.hosts, spec.cluster, _nowhere(spec), layout.naming / "hosts-file"
+            ),
+        ),
+    )
+
+
+def _nowhere(spec: Cluster) -> Mapping[str, str]:
+    """Grid Engine's placeholder must have an address, and so must all nodes of Torque while they
+    are off; nobody has these. Each cluster begins elsewhere, so that two hardly share any."""
+    match spec.batch:
+        case GridEngine():
+            return {spec.batch.placeholder_of(spec.cluster): NOWHERE}
+        case Torque():
+            first = int(sha256(spec.cluster.encode()).hexdigest(), 16)
+            places = range(first, first + len(spec.managed))
+            usable = UNUSED.num_addresses - 2
+            numbers = (1 + place % usable for place in places)
+            return {name: str(UNUSED[n]) for name, n in zip(spec.managed, numbers, strict=True)}
+    return {}
+
+
+def _node(spec: Cluster, queue: Queue) -> QueueNode:
+    layout = Layout(spec.state)
+    return QueueNode(
+        hosts=layout.conf / "hosts",
+        control=control_names(),
+        entry=queue.entry,
+        host_key=layout.munge_key.with_name(HOST_KEY),
+        mounts=mounts(spec),
+        others=lambda: _servers(spec, queue),
+        health=spec.health,
+        ssh=NodeSsh.of(spec),
+    )
+
+
+def _servers(spec: Cluster, queue: Queue) -> Mapping[str, str]:
+    """Where the batch system's machines are, for `QueueNode.others`; nodes know the names of this
+    one anyway, and themselves."""
+    servers = queue.entry(spec.managed[0]).servers if spec.managed else ()
+    known = (*control_names().split(), "localhost")
+    return {server: _address(server) for server in servers if server not in known}
+
+
+def _address(name: str) -> str:
+    try:
+        address = socket.gethostbyname(name)
+    except OSError:
+        return ""
+    return HERE if address.startswith(LOCAL) or is_here(address) else address
+
+
+def view(spec: Cluster) -> View:
+    """Container nodes have their host key beside the configuration."""
+    layout = Layout(spec.state)
+    layout.munge_key.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return View((layout.conf, layout.munge_key.parent))
+
+
+def _with_clouds(spec: Cluster, node: QueueNode) -> NodeConfigurator:
+    known_by = pin(spec)
+    clouds = {key: _cloud(spec, key, node, known_by) for key in spec.remote}
+    return ByGroup(node, clouds) if clouds else node
+
+
+def _cloud(spec: Cluster, group: str, node: QueueNode, known_by: str) -> Boots:
+    provider = spec.provider_of(group)
+    assert isinstance(provider, Remote)
+    address = provider.control_address
+    if not spec.gets(group):
+        return QueueCloudNode(node.control, node.entry, address)
+    return JoiningNode(known_by, spec.join.port, address)

@@ -1,0 +1,44 @@
+"""A node on a cloud, of a batch system that is read, that does not join: what it does at boot.
+
+Its image holds the batch system's program and all that the site wants; it is told the control
+host's name and its entry. Nodes that join get more, from the daemon: see `springtide.node`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from shlex import quote
+
+from springtide.configure.cloud_node import render_head
+from springtide.configure.queue_node import part_of
+from springtide.node import entry as entries
+from springtide.ports import Entry, Site
+
+NAMELESS = "springtide-node-name"
+"""Stands for the node's name: one text is for all nodes of a group."""
+
+BOOT = """\
+mkdir -p /run/springtide
+printf %s {script} | sed "s/{nameless}/$TIDE_NODE/g" >/run/springtide/entry
+setsid sh /run/springtide/entry >>/var/log/springtide-entry.log 2>&1 </dev/null &
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCloudNode:
+    """Where it finds the control host, and what it is started with."""
+
+    control: str
+    """The control host's names: its entry may know it by any of them."""
+    entry: Callable[[str], Entry]
+    address: str | None = None
+    """The control host's, if nodes reach it by another one than the site's."""
+
+    def user_data(self, site: Site) -> str:
+        head = render_head(self.control, self.address or site.control_address)
+        return head + BOOT.format(script=quote(self._script()), nameless=NAMELESS)
+
+    def _script(self) -> str:
+        entry = self.entry(NAMELESS)
+        prepare = entries.render_prepare(part_of(entry))
+        ready = entries.render_ready(entry.ready)
+        return f"set -eu\n{prepare}{ready}{entries.render_run(entry.command)}"

@@ -1,0 +1,206 @@
+"""Names of nodes in a hosts file of the control host, for a batch system that looks there.
+
+The file is the site's. A part of it between two lines of ours has the nodes of one cluster; all
+else stays as it is, byte for byte. Our part comes first: so nothing depends on how the file ends.
+"""
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from springtide.file_errors import naming
+from springtide.ports import Site, Unavailable
+
+TRIES = 5
+"""Somebody may be writing the file as we do."""
+LOCK_S = 15.0
+PAUSE_S = 0.05
+
+
+class HostsBlock:
+    """The part of one cluster; does nothing without a file."""
+
+    def __init__(
+        self,
+        file: Path | None,
+        cluster: str,
+        always: Mapping[str, str] | None = None,
+        note: Path | None = None,
+    ) -> None:
+        """`always` are addresses of names that are there as long as it serves; `note` is where it
+        is kept which file has our part, for the cluster file may name another by and by."""
+        self._file = file
+        self._cluster = cluster
+        self._always = always or {}
+        self._note = note
+
+    def serve(self, site: Site, addresses: Mapping[str, str] | None) -> None:
+        """These names and no others; None is for those of before."""
+        if addresses is None:
+            require(self._file)
+            return
+        self._leave_former()
+        if self._file is not None:
+            self._remember(self._file)
+            self._have(self._file, {**self._always, **addresses})
+
+    def stop(self, for_good: bool = True) -> None:
+        """Names that are always there go only for good. Of a file that is not there nothing has
+        to go."""
+        self._leave_former()
+        if self._file is not None and self._file.exists():
+            self._have(self._file, {} if for_good else self._always)
+
+    def _leave_former(self) -> None:
+        known = self._note.read_text() if self._note and self._note.exists() else ""
+        former = Path(known) if known else None
+        if former and former != self._file and former.exists():
+            self._have(former, {})
+
+    def _remember(self, file: Path) -> None:
+        if self._note and not (self._note.exists() and self._note.read_text() == str(file)):
+            self._note.parent.mkdir(parents=True, exist_ok=True)
+            with naming(self._note):
+                self._note.write_text(str(file))
+
+    def _have(self, file: Path, addresses: Mapping[str, str]) -> None:
+        try:
+            change(file, self._cluster, addresses)
+        except OSError as error:
+            raise _useless(file, str(error.strerror)) from error
+
+
+def require(file: Path | None) -> None:
+    """Whether names of nodes could be kept in it, before any node is there. Raises Unavailable."""
+    if file is None:
+        return
+    if not file.is_file():
+        raise _useless(file, "it is no file" if file.exists() else os.strerror(errno.ENOENT))
+    if not os.access(file, os.R_OK | os.W_OK):
+        raise _useless(file, "it cannot be written")
+
+
+def _useless(file: Path, why: str) -> Unavailable:
+    return Unavailable(
+        f"names of nodes are not in {file}: {why}; make it a file that root can write, or correct "
+        "batch.hosts"
+    )
+
+
+def change(file: Path, cluster: str, addresses: Mapping[str, str]) -> bool:
+    """Have the file name these nodes of the cluster; answers whether it had to be changed."""
+    path = file.resolve()
+    with _alone(path.parent):
+        for _ in range(TRIES):
+            before = path.stat()
+            text = path.read_bytes()
+            wanted = render(text, cluster, addresses, str(file))
+            if wanted == text:
+                return False
+            if _replaced(path, wanted, before):
+                return True
+    raise Unavailable(f"{file} is being written by somebody else all the time")
+
+
+def render(text: bytes, cluster: str, addresses: Mapping[str, str], file: str) -> bytes:
+    """The file with the cluster's part anew; without nodes it has none. Pure."""
+    begin, end = (f"# {word} springtide {cluster}\n".encode() for word in ("BEGIN", "END"))
+    lines = [f"{address} {name}\n".encode() for name, address in sorted(addresses.items())]
+    block = b"".join([begin, *lines, end]) if lines else b""
+    kept = text.splitlines(keepends=True)
+    begins, ends = _places(kept, begin), _places(kept, end)
+    if not begins and not ends:
+        return block + text
+    if len(begins) != 1 or len(ends) != 1 or begins[0] > ends[0]:
+        raise Unavailable(
+            f"the part of cluster {cluster} in {file} has lost its first or last line, or is there "
+            f"twice; delete it, with its lines `# BEGIN springtide {cluster}` and `# END …`"
+        )
+    return b"".join([*kept[: begins[0]], block, *kept[ends[0] + 1 :]])
+
+
+def _places(lines: list[bytes], wanted: bytes) -> list[int]:
+    return [number for number, line in enumerate(lines) if line.rstrip() == wanted.rstrip()]
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Other clusters have parts of the same file; nothing is left behind.
+
+    Not waited for without end: whoever may read a directory can lock it.
+    """
+    end = time.monotonic() + LOCK_S
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        while not _is_locked(descriptor):
+            if time.monotonic() > end:
+                raise Unavailable(
+                    f"another program has locked {directory} for {LOCK_S:g} s, so names of nodes "
+                    f"are not written there: find it with `lslocks`, and end it"
+                )
+            time.sleep(PAUSE_S)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _replaced(path: Path, text: bytes, before: os.stat_result) -> bool:
+    """Whole, with the same owner, mode and attributes; not if somebody has changed it since.
+
+    Only one of us writes at a time, so one name is enough, and a kill leaves no second file.
+    """
+    fresh = path.with_name(f".{path.name}.springtide")
+    fresh.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(fresh, flags, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(text)
+            os.fchown(descriptor, before.st_uid, before.st_gid)
+            os.fchmod(descriptor, before.st_mode & 0o7777)
+            _copy_attributes(path, descriptor)
+            file.flush()
+            os.fsync(descriptor)
+        now = path.stat()
+        if (now.st_ino, now.st_mtime_ns, now.st_size) != _seen(before):
+            return False
+        _put(fresh, path, text)
+        return True
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _copy_attributes(path: Path, descriptor: int) -> None:
+    """Access lists and labels; a filesystem that has none is done without."""
+    with suppress(OSError):
+        for name in os.listxattr(path):
+            with suppress(OSError):
+                os.setxattr(descriptor, name, os.getxattr(path, name))
+
+
+def _seen(before: os.stat_result) -> tuple[int, int, int]:
+    return before.st_ino, before.st_mtime_ns, before.st_size
+
+
+def _put(fresh: Path, path: Path, text: bytes) -> None:
+    """A file that is mounted, as in some containers, can only be written where it is."""
+    try:
+        fresh.replace(path)
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        with path.open("r+b") as file:
+            file.write(text)
+            file.truncate()

@@ -1,0 +1,212 @@
+"""A Slurm as `tide deploy` makes it, whose programs only note that they were called, with real
+slurmds on addresses of the loopback."""
+
+import asyncio
+import os
+import subprocess
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from springtide.batch.slurm import Slurm
+from springtide.configure.slurm_node import ensure_munge_key
+from springtide.layout import Layout
+from springtide.ports import BatchNode, Site
+from springtide.spec import Cluster
+from tests.e2e.real import processes
+from tests.leftovers import place
+from tests.ports import free_ports
+
+LIMIT_S = 100.0
+PROGRAMS = ("resume", "suspend", "resume-fail", "reboot", "prolog")
+NOTE_CALL = """\
+#!/bin/sh
+PATH=/usr/bin:/bin
+echo "${0##*/} $1" >>{home}/calls
+while [ "${0##*/}" = prolog ] && [ -e {home}/hold ]; do sleep 0.05; done
+"""
+NODE = """\
+printf '%s %s\\n127.0.0.1 localhost\\n' "$2" "$1" >/run/hosts
+hostname "$1"
+mount --bind /run/hosts /etc/hosts
+mkdir /run/spool
+mount --bind /run/spool /var/spool
+exec slurmd -D -b -N "$1" -f "$3"
+"""
+
+
+@dataclass
+class Lab:
+    """A cluster whose programs only note that they were called."""
+
+    home: Path
+    address: str = "127.0.0.1"
+    port: int = 0
+    node_port: int = 0
+    opened: list[Slurm] = field(default_factory=list)
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.home / "state")
+
+    def cluster(self, nodes: str = "c[1-8]", **more: Any) -> Cluster:
+        parameters = {"CommunicationParameters": "NoInAddrAny", **more.pop("parameters", {})}
+        rates = {key: more.pop(key, 0) for key in ("resume_rate", "suspend_rate")}
+        ports = {"port": self.port, "node_port": self.node_port}
+        batch = {**ports, **rates, "parameters": parameters}
+        groups = more.pop("groups", {"general": {"nodes": nodes}})
+        base = {"cluster": "lab", "state": str(self.layout.state), "batch": batch}
+        return Cluster.model_validate({**base, "groups": groups, **more})
+
+    def adapter(self, cluster: Cluster, **options: Any) -> Slurm:
+        slurm = Slurm(cluster, **options)
+        self.opened.append(slurm)
+        return slurm
+
+    async def up(self, nodes: str = "c[1-8]", **more: Any) -> Slurm:
+        self.install()
+        slurm = self.adapter(self.cluster(nodes, **more))
+        await slurm.reload(Site(self.address))
+        return slurm
+
+    def install(self) -> None:
+        ensure_munge_key(self.layout.munge_key)
+        self.layout.programs.mkdir(exist_ok=True)
+        calls = self.home / "calls"
+        calls.touch()
+        calls.chmod(0o666)
+        for program in PROGRAMS:
+            path = self.layout.programs / program
+            path.write_text(NOTE_CALL.replace("{home}", str(self.home)))
+            path.chmod(0o755)
+
+    def calls(self) -> list[str]:
+        return (self.home / "calls").read_text().splitlines()
+
+    def pid(self, service: str = "slurmctld") -> int:
+        return int(self.named(service).read_text())
+
+    def named(self, service: str = "slurmctld") -> Path:
+        return self.layout.run / f"{service}.pid"
+
+    def run(self, *command: str, user: str | None = None) -> str:
+        """A command of Slurm's, as a user would run it."""
+        done = self.try_run(*command, user=user)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def try_run(self, *command: str, user: str | None = None) -> "subprocess.CompletedProcess[str]":
+        conf = str(self.layout.conf / "slurm.conf")
+        env = {"PATH": os.environ["PATH"], "SLURM_CONF": conf}
+        return subprocess.run(
+            command,
+            env=env,
+            cwd="/",
+            capture_output=True,
+            text=True,
+            user=user,
+            extra_groups=[] if user else None,
+            check=False,
+        )
+
+    def submit(self, *options: str, seconds: float = 0) -> str:
+        wrapped = f"--wrap=sleep {seconds}"
+        return self.run("sbatch", "--parsable", "-o", "/dev/null", *options, wrapped).strip()
+
+    @contextmanager
+    def slurmd(self, name: str, address: str) -> Iterator[None]:
+        """A slurmd that takes everything of its jobs with it when it goes."""
+        spaces = ["unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        setup = ["sh", "-ec", f"mount -t tmpfs tmpfs /run\n{NODE}", "sh", name, address]
+        log = (self.home / f"{name}.log").open("w")
+        conf = self.layout.conf / "slurm.conf"
+        with log, subprocess.Popen([*spaces, *setup, conf], stdout=log, stderr=log) as process:
+            try:
+                yield
+            finally:
+                process.kill()
+
+    @asynccontextmanager
+    async def joined(self, slurm: Slurm, *names: str) -> AsyncIterator[None]:
+        """Slurmds that have registered. On the loopback each comes from the same address, which
+        Slurm takes, so it is told again. And it counts whole seconds since they booted: one that
+        begins in the second of a reboot, or in the last part of one, might seem to have done so
+        before it; and what asks for a reboot in the second of a boot might get that one."""
+        addresses = {name: f"127.0.1.{name[1:]}" for name in names}
+        now = int(time.time())
+        await until(lambda: early_in_a_second(after=now))
+        async with AsyncExitStack() as stack:
+            for name in names:
+                stack.enter_context(self.slurmd(name, addresses[name]))
+            for name in names:
+                await seen(slurm, name, lambda node: node.registered)
+            await slurm.set_addresses(addresses)
+            booted = int(time.time())
+            await until(lambda: early_in_a_second(after=booted))
+            yield
+
+    async def is_forgotten(self) -> bool:
+        """Programs that slurmctld has called may outlive it, and write here."""
+        return not any(str(self.home) in line for line in processes())
+
+    def admin_drains(self, names: str, reason: str = "disk") -> None:
+        self.run("scontrol", "update", f"nodename={names}", "state=drain", f"reason={reason}")
+
+
+@asynccontextmanager
+async def made_lab() -> AsyncIterator[Lab]:
+    """Everything below one directory that Slurm's user can reach, unlike pytest's own."""
+    with place() as home:
+        port, node_port = free_ports(2)
+        lab = Lab(home, port=port, node_port=node_port)
+        try:
+            yield lab
+        finally:
+            for slurm in lab.opened:
+                await slurm.stop()
+            await until(lab.is_forgotten)
+
+
+async def until(condition: Callable[[], Awaitable[Any]], limit_s: float = LIMIT_S) -> Any:
+    """Wait until the condition holds; answers what it did."""
+    end = time.monotonic() + limit_s
+    while not (answer := await condition()):
+        assert time.monotonic() < end, f"not so within {limit_s} s"
+        await asyncio.sleep(0.05)
+    return answer
+
+
+async def early_in_a_second(after: int) -> bool:
+    now = time.time()
+    return int(now) > after and now % 1 < 0.5
+
+
+async def seen(slurm: Slurm, name: str, wanted: Callable[[BatchNode], bool]) -> BatchNode:
+    """The node once it is as wanted."""
+
+    async def look() -> BatchNode | None:
+        node = (await slurm.nodes([name]))[name]
+        return node if wanted(node) else None
+
+    node: BatchNode = await until(look)
+    return node
+
+
+async def called(lab: Lab, program: str) -> list[str]:
+    """What it was called with, once it was; slurmctld waits for none of them."""
+
+    async def look() -> list[str]:
+        return [call for call in lab.calls() if call.split()[0] == program]
+
+    calls: list[str] = await until(look)
+    return calls
+
+
+async def job_in(slurm: Slurm, job: str, state: str) -> None:
+    async def look() -> bool:
+        return any(j.id == job and j.state == state for j in await slurm.jobs())
+
+    await until(look)
