@@ -138,6 +138,24 @@ async def test_nodes_of_a_slurm_that_never_ran_are_put_down_and_join(
     await running(world)
 
 
+async def test_a_node_that_somebody_resumed_is_off_again_before_it_joins(
+    world: World, bed: SlurmBed
+) -> None:
+    """Whether its slurmd runs, or slurmctld only believes so; the next one may boot at once."""
+    name = NAMES[0]
+    await world.queue.prepare(world.members)
+    await asyncio.to_thread(bed.told, "scontrol", "update", f"nodename={name}", "state=resume")
+    await world.node_boots(name)
+    await until(world, lambda seen: seen.nodes[name].health is Health.UP)
+    assert "down until they join" in await world.queue.prepare(world.members)
+    assert (await node(world, name)).health is Health.ABSENT
+    await world.node_dies(name)
+    await world.node_boots(name)
+    await world.queue.join(world.members[:1])
+    await heard(world, name)
+    await running(world)
+
+
 async def test_a_comment_of_somebody_else_stays(world: World, bed: SlurmBed) -> None:
     def comment() -> str:
         return bed.told("scontrol", "-o", "show", "node", NAMES[0]).partition(" Comment=")[2]

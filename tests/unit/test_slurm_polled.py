@@ -439,6 +439,7 @@ def node(state: str, started: str = "None", more: str = "") -> str:
 
 OFF = "Reason=springtide: off [root@2026-11-16T13:00:00]"
 AT = "Comment=springtide: at 10.0.0.1"
+KEPT = "Comment=springtide: off"
 SINCE = f"{AT} since 2026-11-16T12:59:00"
 REBOOTED = "Reason=Node unexpectedly rebooted [slurm@2026-11-16T13:00:00]"
 BY_HAND = "Reason=by hand [root@2026-11-16T13:00:00]"
@@ -533,6 +534,22 @@ async def test_wrong_partitions_and_nodes_of_others_are_refused_and_stay_as_they
     if "serve" in said:
         await queue.dismantle(["ps1"])
     assert told == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (node("UNKNOWN"), True),
+        (node("IDLE+NOT_RESPONDING", "2026-11-16T13:00:01", KEPT), True),
+        (node("IDLE", "2026-11-16T13:00:01", KEPT), True),
+        (node("IDLE"), True),
+        (node("ALLOCATED", "2026-11-16T13:00:01", KEPT), False),
+        (node("DOWN+DRAIN", more=f"{OFF} {KEPT}"), False),
+        (node("IDLE", "2026-11-16T13:00:01", AT), False),
+    ],
+)
+def test_what_neither_is_off_nor_joined_is_to_be_put_down(text: str, expected: bool) -> None:
+    assert parse_known(text, "slurm", OURS)["ps1"].is_loose == expected
 
 
 @pytest.fixture

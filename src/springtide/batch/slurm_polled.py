@@ -93,16 +93,15 @@ class SlurmQueue(SlurmTalk):
         return known
 
     async def prepare(self, members: Iterable[Member]) -> str:
-        """It accepts jobs for nodes that are down. Those that nobody has heard of are made so, or
-        they would get jobs before it is known where they are."""
+        """It accepts jobs for nodes that are down. Those that have not joined are made so, or they
+        would get jobs before it is known where they are."""
         listed = list(members)
         node_names(member.name for member in listed)
         return await self._in_thread(lambda: self._prepare(listed)) if listed else ""
 
     def _prepare(self, members: Sequence[Member]) -> str:
         known = self._require(members)
-        fresh = [one for one in known if one.health is Health.ABSENT and not one.is_off]
-        free = [one for one in fresh if not one.is_persons]
+        free = [one for one in known if one.is_loose and not one.is_persons]
         self._put_down(free)
         self._comment((one, KEPT) for one in known if not one.marked)
         return f"{fold(one.node.name for one in free)} down until they join" if free else ""

@@ -76,6 +76,15 @@ class Known:
         return self.ours and self.node.reason.startswith(OFF) and not self._serves
 
     @property
+    def is_loose(self) -> bool:
+        """Whether it is neither off nor joined, and without jobs: nobody has heard of it, or
+        somebody resumed it. slurmctld may take it for alive then, for minutes, though nothing runs
+        there; and who boots before such a node is off would be waited for in vain."""
+        if self.is_off or self.joined:
+            return False
+        return self.health is Health.ABSENT or not self.node.busy
+
+    @property
     def is_heard(self) -> bool:
         """Whether a slurmd started since we put it down; both times are whole seconds."""
         return self._started_since(self.reason_at)
