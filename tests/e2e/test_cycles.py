@@ -90,7 +90,7 @@ def test_a_hundred_times_the_first_act_of_a_job_reads_a_shared_file(lab: Cycles)
 @pytest.mark.accepts("X16")
 def test_where_the_time_of_a_boot_went_is_told_from_the_request_on(lab: Cycles) -> None:
     assert lab.job(USER, "hostname", "-w", "y-07") == "y-07"
-    own = ["started", "configuration", "mounts", "users", "munge", "health", "slurmd"]
+    own = ["started", "configuration", "mounts", "users", "munge", "names", "health", "slurmd"]
 
     def boot() -> dict[str, Any] | None:
         """Once it is all kept: what the node said is asked for after it has registered."""

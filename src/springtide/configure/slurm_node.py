@@ -99,6 +99,7 @@ set -eu
 conf={conf} hosts={hosts} key={key} socket={socket} user={user}
 
 {functions}listed() {{ [ ! -e "$nodes" ] || grep -qx "$TIDE_NODE" "$nodes"; }}
+named() {{ grep -qx "$TIDE_ADDRESS $TIDE_NODE" "$hosts" 2>/dev/null; }}
 is_user() {{ getent passwd "$user" >/dev/null; }}
 
 phase started
@@ -112,12 +113,6 @@ phase configuration
 {people}until_there "the user $user in /etc/passwd" 0.1 20 is_user
 phase users
 
-# The names of all nodes, once this one is among them; until then it knows itself.
-{{
-    until grep -q " $TIDE_NODE$" "$hosts" 2>/dev/null; do sleep 0.05; done
-    ln -sfn "$hosts" /etc/hosts
-}} &
-
 munge=${{socket%/*}}
 mkdir -p "$munge" {directories}
 chown {munge_user} "$munge"
@@ -126,6 +121,10 @@ setpriv --reuid={munge_user} --regid={munge_user} --clear-groups \\
     --log-file="$munge/munged.log" --seed-file="$munge/munged.seed" &
 until_there "munged to make $socket" 0.01 200 [ -S "$socket" ]
 phase munge
+# All nodes that are made together are named at once; until then this one knows itself.
+until_there "$TIDE_NODE to be named in $hosts" 0.05 40 named
+ln -sfn "$hosts" /etc/hosts
+phase names
 {health}phase health
 
 {second}
