@@ -657,3 +657,23 @@ async def test_a_node_that_joined_before_a_restart_of_the_daemon_is_told_of_agai
     assert (await second.nodes(["n1"]))["n1"].power is Power.GOING_UP
     torque.later(60)
     assert (await second.nodes(["n1"]))["n1"].registered
+
+
+async def test_a_node_that_lies_about_when_it_was_heard_keeps_no_other_from_joining(
+    torque: Torque,
+) -> None:
+    """A pbs_mom says what it likes; pbs_server puts the time behind that."""
+    world = torque.world()
+    liar, other = await up(world, 2)
+    for member in (liar, other):
+        await torque.dies(member.name)
+    with opened(torque.state) as server:
+        said = server.nodes[liar.name]["status"]
+        server.nodes[liar.name]["status"] = f"rectime=999999999999999999,{said}"
+    await torque.queue.drain([liar.name, other.name], REASON)
+    assert await torque.queue.leave([liar.name, other.name]) == {}
+    torque.later(2)
+    await torque.queue.join([liar, other])
+    for member in (liar, other):
+        await torque.boots(member.name)
+        await heard(world, member.name)

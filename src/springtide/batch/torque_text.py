@@ -25,7 +25,7 @@ BUSY = "busy"
 
 _NEEDLESS = re.compile(r"<Variable_List>.*?</Variable_List>", re.DOTALL)
 """The environment of whoever submitted a job, which may hold anything."""
-_HEARD = re.compile(r"(?:^|,)rectime=([0-9]{1,18})(?:,|$)")
+_HEARD = re.compile(r"(?:^|,)rectime=([0-9]{1,18})(?=,|$)")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _SLOTS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _MEMBER = re.compile(r"([0-9]+)\[([0-9]+)\](.*)")
@@ -91,8 +91,7 @@ def _node(element: Element) -> TorqueNode:
         raise UnreadableError("pbsnodes printed a node without a name or state")
     words = frozenset(word.strip() for word in state.split(","))
     note = Note.read(_text(element, "note"))
-    found = _HEARD.search(_text(element, "status"))
-    heard_at = int(found[1]) if found else 0
+    heard_at = _heard_at(_text(element, "status"))
     properties = frozenset(_text(element, "properties").split(",")) - {""}
     health = _health(words, note, heard_at, OURS in properties)
     slots = _slots(_text(element, "jobs"))
@@ -111,6 +110,12 @@ def _node(element: Element) -> TorqueNode:
     )
     np = _text(element, "np")
     return TorqueNode(shown, note, heard_at, int(np) if _NUMBER.fullmatch(np) else 0, properties)
+
+
+def _heard_at(status: str) -> int:
+    """pbs_server adds the time to what a pbs_mom says, which may name other times: the earliest,
+    so that no node can seem to be heard from for ever."""
+    return min(map(int, _HEARD.findall(status)), default=0)
 
 
 def _health(words: frozenset[str], note: Note, heard_at: int, ours: bool) -> Health:
