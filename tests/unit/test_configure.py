@@ -62,6 +62,22 @@ def test_a_file_of_the_batch_system_or_of_names_that_cannot_be_written_is_named(
     assert failed.value.filename == str(Layout(tmp_path).naming / "drafts" / "n1")
 
 
+def test_names_that_were_written_before_one_that_could_not_be_are_known(tmp_path: Path) -> None:
+    """Or a node's name would lead to whoever has its former address."""
+    spec = parse(f"cluster: blue\nstate: {tmp_path}\ngroups: {{g: {{nodes: n1}}}}\n", "blue.yaml")
+    names = Names(spec, "head")
+    names.make_places()
+    names.write({"n1": "10.0.0.1"})
+    (Layout(tmp_path).naming / "drafts" / "n3").mkdir()  # in the way of the last of them
+    with pytest.raises(IsADirectoryError):
+        names.write({"n1": "10.0.0.9", "n2": "10.0.0.2", "n3": "10.0.0.3"})
+    names.write({"n1": "10.0.0.1"})
+    written = Layout(tmp_path).naming / "hosts"
+    assert {one.name: one.read_text() for one in written.iterdir()} == {
+        "n1": "10.0.0.1 n1 n1.blue\n"
+    }
+
+
 def test_a_directory_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "bin").touch()
     with pytest.raises(FileExistsError) as failed:

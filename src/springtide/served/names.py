@@ -111,7 +111,7 @@ class Names:
         return self._layout.naming / "drafts"
 
     def known(self) -> dict[str, str]:
-        """The names that are written; from disk once, for they outlive the daemon."""
+        """The names that are written; from disk at first, for they outlive the daemon."""
         if self._known is None:
             files = self._hosts.iterdir() if self._hosts.is_dir() else ()
             self._known = {
@@ -121,8 +121,8 @@ class Names:
 
     def write(self, wanted: Mapping[str, str]) -> int:
         """Have these names written and no others; answers how many files that took."""
-        known = self.known()
-        written, gone = decide_changes(known, wanted)
+        written, gone = decide_changes(self.known(), wanted)
+        self._known = None  # if it breaks off, the disk tells
         for name, address in written.items():
             draft = self._drafts / name
             with naming(draft):
