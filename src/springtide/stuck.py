@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from springtide.never import Bare, impossible
-from springtide.packing import Packing, Pool, Room
+from springtide.packing import Packing, Pool, Room, fits
 from springtide.ports import Chunk, JobState, QueueJob
 from springtide.wishes import Wish, common, wishes
 
@@ -242,12 +242,14 @@ def _held_by(
 def _holder(
     rooms: Sequence[Room], wanted: Sequence[Wish], pools: Sequence[Pool]
 ) -> Callable[[Wish], bool]:
-    """Whether a job would find room on these, which are whole: a small one does on each."""
-    packing, groups = Packing(rooms, pools, common(wanted)), {room.group for room in rooms}
+    """Whether a job would find room on these, which are whole: of one part, sums tell that."""
+    packing, there = Packing(rooms, pools, common(wanted)), Counter(room.group for room in rooms)
 
     def holds(wish: Wish) -> bool:
-        if wish.is_small and not wish.avoid:
-            return not groups.isdisjoint(wish.groups)
-        return packing.holds(wish.parts, wish.terms)
+        if len(wish.parts) != 1 or wish.names or wish.avoid:
+            return packing.holds(wish.parts, wish.terms)
+        ((chunk, able),) = wish.parts
+        each = (there[pool.group] * (1 if chunk.spread else fits(chunk, pool)) for pool in able)
+        return chunk.count <= sum(each)
 
     return holds

@@ -579,6 +579,16 @@ def test_a_decision_takes_work_in_proportion_to_the_jobs(up: int) -> None:
     assert many < 1_250_000
 
 
+@pytest.mark.parametrize("width", [2, 400])
+def test_a_decision_takes_no_more_work_for_wide_jobs_beside_idle_nodes(width: int) -> None:
+    """However many nodes each of them would have, though no two are alike."""
+    stage = Stage(LARGE)
+    stage.up(*(f"c{number}" for number in range(1, 501)))
+    for number in range(1000):
+        stage.waits(1, Chunk(width, cores=64, memory=1 + number))
+    assert calls_of(stage)[0] < 500_000
+
+
 def calls_for(jobs: int, up: int) -> int:
     """What a decision about so many jobs and a thousand nodes takes."""
     stage = Stage(LARGE)
@@ -587,6 +597,12 @@ def calls_for(jobs: int, up: int) -> int:
         stage.waits(1, Chunk(cores=1 + number % 32, memory=(number * 37) % 60_000))
     for number in range(100):
         stage.waits(1, Chunk(cores=1 + number % 7), tasks=100_000)
+    calls, found = calls_of(stage)
+    assert len(found.start) == 1000 - up
+    return calls
+
+
+def calls_of(stage: Stage) -> tuple[int, Decision]:
     scene, calls = stage.scene(), 0
 
     def count(_frame: object, event: str, _about: object) -> None:
@@ -598,8 +614,7 @@ def calls_for(jobs: int, up: int) -> int:
         found = decide(scene, Memory())
     finally:
         sys.setprofile(None)
-    assert len(found.start) == 1000 - up
-    return calls
+    return calls, found
 
 
 # --- what holds always ---------------------------------------------------------------------------
