@@ -263,7 +263,7 @@ class Packing:
         return lambda number: bins[number].name in avoid
 
     def _could(self, part: Part, opens: bool) -> bool:
-        """Whether there are cores enough for a chunk, at best: cheaper than to try in vain."""
+        """Whether there is enough for a chunk, at best: cheaper than to try in vain."""
         chunk, pools = part
         cores, left = _cores(chunk), chunk.count
         for pool in pools:
@@ -272,7 +272,7 @@ class Packing:
             for rank in RANKS:
                 if left <= 0:
                     return True
-                left -= self._racks[pool.group, rank].count(cores, chunk.spread)
+                left -= self._racks[pool.group, rank].count(cores, chunk.memory, chunk.spread)
         return left <= 0
 
     def _fill_named(self, job: _Job, part: Part) -> int:

@@ -146,10 +146,11 @@ class Rack:
                 best = shelf[at], kind, at
         return best
 
-    def count(self, cores: int, one_each: bool) -> int:
-        """How often so many cores are free, whatever the memory."""
+    def count(self, cores: int, memory: int, one_each: bool) -> int:
+        """How often so many cores are free, on nodes with so much memory free."""
         return sum(
-            len(shelf) * (1 if one_each else free // cores)
+            (len(shelf) - bisect_left(shelf, (memory, 0))) * (1 if one_each else free // cores)
             for shelves in self._shelves
             for free, shelf in enumerate(shelves[cores:], cores)
+            if shelf
         )

@@ -589,6 +589,20 @@ def test_a_decision_takes_no_more_work_for_wide_jobs_beside_idle_nodes(width: in
     assert calls_of(stage)[0] < 500_000
 
 
+@pytest.mark.parametrize("width", [2, 400])
+def test_a_decision_takes_no_more_work_for_wide_jobs_that_lack_memory(width: int) -> None:
+    """Of nodes that have cores to spare: others run there, and have all of it."""
+    stage = Stage(LARGE)
+    stage.up(*(f"c{number}" for number in range(1, 301)), drained=True, reason="disk")
+    for number in range(301, 1001):
+        memory = 250_000 if number > 600 else 1
+        stage.up(name := f"c{number}", jobs=[name], cores_used=1)
+        stage.waits(1, Chunk(memory=memory), id=name, state=JobState.RUNNING, nodes=(name,))
+    for number in range(1000):
+        stage.waits(1, Chunk(width, cores=1, memory=100_000 + number))
+    assert calls_of(stage)[0] < 600_000
+
+
 def calls_for(jobs: int, up: int) -> int:
     """What a decision about so many jobs and a thousand nodes takes."""
     stage = Stage(LARGE)
