@@ -19,7 +19,7 @@ from tests.batch import batch_world
 from tests.batch.batch_conformance import BatchConformance
 from tests.batch.batch_world import BatchWorld, polled
 from tests.batch.conformance import Conformance
-from tests.batch.slurm_bed import OTHER, SlurmBed
+from tests.batch.slurm_bed import OTHER, USER, SlurmBed
 from tests.batch.world import Ask, Gap, World, heard, node, running, until, up
 from tests.leftovers import place
 
@@ -208,6 +208,31 @@ async def test_a_job_that_its_owner_cancelled_is_not_queued_again_with_its_node(
     assert over is not None
     assert over.state == "CANCELLED"
     assert await world.queue.past_job("999999") is None
+
+
+async def test_a_job_of_several_parts_that_its_owner_cancelled_is_not_queued_again(
+    world: World, bed: SlurmBed
+) -> None:
+    """squeue gives each part a number of its own, and shows them with that of the first."""
+    first, second = await up(world, 2)
+    scratch = bed.root / "parts"
+    scratch.mkdir()
+    scratch.chmod(0o777)
+    script = scratch / "deaf"
+    lines = ("#!/bin/sh", "trap '' TERM", f"touch {scratch}/began", "while :; do sleep 1; done")
+    script.write_text("\n".join(lines))
+    cloud = "--partition=cloud"
+    parts = (cloud, f"--nodelist={first.name}", ":", cloud, f"--nodelist={second.name}")
+    command = (*USER, "sbatch", "--parsable", "--output=/dev/null", *parts, str(script))
+    job = await asyncio.to_thread(bed.told, *command)
+    state = partial(bed.field, "job", job, "JobState")
+    await until(world, lambda _: (scratch / "began").exists())
+    await asyncio.to_thread(bed.told, "scancel", job)
+    assert state() == "COMPLETING"
+    await world.queue.drain([first.name, second.name], "springtide: leaves")
+    await world.queue.requeue([job, str(int(job) + 1)])
+    await until(world, lambda _: state() not in ("COMPLETING", "RUNNING"))
+    assert (state(), bed.field("job", job, "Restarts")) == ("CANCELLED", "0")
 
 
 @pytest.mark.parametrize(

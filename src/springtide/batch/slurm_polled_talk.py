@@ -68,9 +68,11 @@ class SlurmTalk:
         return parse_excluded(self._commands.checked(pending).stdout, self._ours)
 
     def _ending(self) -> frozenset[str]:
-        """Jobs that are over, but for what is left of them on their nodes."""
-        ending = ["squeue", "--all", "--noheader", "--states=COMPLETING", "-o", "%i"]
-        return frozenset(self._commands.checked(ending).stdout.split())
+        """Jobs that are over, but for what is left of them on their nodes. By the ids that they
+        have in readings: squeue has others too, of jobs of several parts."""
+        ending = ["squeue", "--all", "--noheader", "--states=COMPLETING", "-O", FORMAT]
+        said = self._commands.checked(ending).stdout
+        return frozenset(job.id for job in parse_jobs(said, Site(self._ours)))
 
     def _known(self) -> dict[str, Known]:
         said = self._commands.checked(["scontrol", "-o", "show", "nodes"]).stdout
