@@ -248,3 +248,15 @@ async def test_a_job_of_a_range_of_slots_asks_for_the_least_of_them(
         assert (chunk.count, chunk.cores) == (2, 1)
     finally:
         bed.run("qconf", "-mattr", "pe", "urgency_slots", "min", "mpi")
+
+
+async def test_a_job_that_its_owner_deleted_goes_with_its_dead_node(world: World) -> None:
+    """Grid Engine would wait with it for that node, and keep the node for it, without end."""
+    (member,) = await up(world)
+    one = await running(world)
+    await world.node_dies(member.name)
+    await world.end(one.id)
+    await world.queue.drain([member.name], REASON)
+    await world.queue.requeue([one.id])
+    await until(world, lambda seen: not seen.jobs)
+    assert await world.queue.leave([member.name]) == {}

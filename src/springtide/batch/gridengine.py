@@ -42,6 +42,8 @@ MOST_ASKED = 5000
 """Jobs in one command: the kernel takes no argument of more than 128 KiB."""
 RULES_S = 300.0
 """Parallel environments are asked for again after this, or when a job has another."""
+DELETED = "already in deleted state"
+"""What is said of a job that is to be deleted once its node says that it has ended."""
 STUCK = "its node is dead, and it may not run twice; ask an admin to delete it (qdel -f)"
 
 
@@ -210,16 +212,18 @@ class GridEngineQueue:
         listed = checked_jobs(jobs)
 
         def work() -> list[str]:
-            stuck = []
-            for job in listed:
-                done = self._commands.run("qmod", "-rj", job)
-                require_done(done)
-                if "not restartable" in done.stdout + done.stderr:
-                    stuck.append(job)
-            return stuck
+            return [job for job in listed if "not restartable" in self._rescheduled(job)]
 
         if stuck := await self._in_thread(work) if listed else []:
             await self.tell(stuck, STUCK)
+
+    def _rescheduled(self, job: str) -> str:
+        """What is said of it. One that its owner has deleted ends by force, and does not wait."""
+        done = self._commands.run("qmod", "-rj", job)
+        if DELETED in done.stdout + done.stderr:
+            done = self._commands.run("qmod", "-f", "-rj", job)
+        require_done(done)
+        return done.stdout + done.stderr
 
     async def tell(self, jobs: Iterable[str], text: str) -> None:
         """In the job's context, which qstat -j shows."""
