@@ -168,7 +168,7 @@ def decide_clean(
     `family` may be an image's own name: it then goes though new nodes would get it. `below` has
     the labels of all images that one stands on, by its own.
     """
-    runs, wants = _runs(nodes), _wants(spec, made)
+    runs, wants = _runs(nodes, made), _wants(spec, made)
     asked = [one for one in made if family in (None, one.family, one.name)]
     why = {}
     for one in asked:
@@ -183,12 +183,15 @@ def decide_clean(
     )
 
 
-def _runs(nodes: Iterable[Node]) -> dict[str, list[str]]:
-    """Nodes by the image that they run."""
+def _runs(nodes: Iterable[Node], made: Iterable[MadeImage]) -> dict[str, list[str]]:
+    """Nodes by the image that they run, and builders, of which some are yet to be made."""
     found: dict[str, list[str]] = {}
     for node in nodes:
         if node.image and node.state is not NodeState.OFF:
             found.setdefault(node.image, []).append(node.name)
+    for one in made:
+        if one.builder and one.state is Making.BUILDING:
+            found.setdefault(one.made_from, []).append(one.builder)
     return found
 
 

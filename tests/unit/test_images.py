@@ -191,6 +191,19 @@ def test_what_another_family_begins_with_is_not_cleaned(spec: Cluster) -> None:
     assert plan.kept == {"soft@2": "soft.gpu is built from it"}
 
 
+def test_what_an_image_is_being_built_from_is_not_cleaned_though_there_is_a_newer_one(
+    spec: Cluster,
+) -> None:
+    found = [made("soft", number) for number in range(1, 5)]
+    under_way = made("soft.gpu", 1, state=Making.BUILDING)
+    builds = replace(under_way, made_from="soft@1", builder="tide-build-soft-gpu-1")
+    plan = decide_clean(spec, [*found, builds], (), "soft", 1)
+    assert [one.name for one in plan.going] == ["soft@2", "soft@3"]
+    assert plan.kept["soft@1"] == "tide-build-soft-gpu-1 runs it"
+    over = replace(builds, state=Making.FAILED)
+    assert decide_clean(spec, [*found, over], (), "soft@1").kept == {}
+
+
 def test_what_an_image_that_stays_stands_on_is_not_cleaned(spec: Cluster) -> None:
     """Below an image is also what lies below that; who is to go keeps nothing."""
     found = [made("mine", 1), *(made("soft", number) for number in range(1, 5))]
