@@ -215,8 +215,8 @@ def test_names_that_a_killed_daemon_wrote_last_leave_the_former_file_too(
 def test_a_lock_that_somebody_holds_on_to_is_told_and_not_waited_for_without_end(
     hosts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever may read a directory can lock it."""
     monkeypatch.setattr(hosts_block, "LOCK_S", 0.2, raising=False)
+    lock = hosts.parent / ".hosts.springtide.lock"
     said: list[str] = []
 
     def serve() -> None:
@@ -225,7 +225,7 @@ def test_a_lock_that_somebody_holds_on_to_is_told_and_not_waited_for_without_end
         except Unavailable as error:
             said.append(str(error))
 
-    held = os.open(hosts.parent, os.O_RDONLY)
+    held = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(held, fcntl.LOCK_EX)
         thread = Thread(target=serve)
@@ -235,8 +235,23 @@ def test_a_lock_that_somebody_holds_on_to_is_told_and_not_waited_for_without_end
         os.close(held)
     thread.join()
     [why] = said
-    assert f"another program has locked {hosts.parent}" in why
+    assert f"another program has locked {lock}" in why
     assert hosts.read_bytes() == HERE
+
+
+@pytest.mark.parametrize("place", [".", "hosts"])
+def test_whoever_may_read_the_file_or_its_directory_cannot_hold_it_up(
+    hosts: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Any user of the machine can lock what he can read."""
+    monkeypatch.setattr(hosts_block, "LOCK_S", 0.2)
+    held = os.open(hosts.parent / place, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert change(hosts, "blue", {"n1": "10.0.0.2"})
+    finally:
+        os.close(held)
+    assert [path.name for path in hosts.parent.iterdir()] == ["hosts"]
 
 
 def test_a_wrong_file_is_refused_before_there_are_nodes_and_keeps_nothing_from_stopping(

@@ -94,7 +94,7 @@ def _useless(file: Path, why: str) -> Unavailable:
 def change(file: Path, cluster: str, addresses: Mapping[str, str]) -> bool:
     """Have the file name these nodes of the cluster; answers whether it had to be changed."""
     path = file.resolve()
-    with _alone(path.parent):
+    with _alone(path):
         for _ in range(TRIES):
             before = path.stat()
             text = path.read_bytes()
@@ -128,24 +128,35 @@ def _places(lines: list[bytes], wanted: bytes) -> list[int]:
 
 
 @contextmanager
-def _alone(directory: Path) -> Iterator[None]:
+def _alone(path: Path) -> Iterator[None]:
     """Other clusters have parts of the same file; nothing is left behind.
 
-    Not waited for without end: whoever may read a directory can lock it.
+    A lock of our own, which nobody else may open: whoever may read a file or a directory can lock
+    it for ever.
     """
-    end = time.monotonic() + LOCK_S
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    lock, end = path.with_name(f".{path.name}.springtide.lock"), time.monotonic() + LOCK_S
+    while (descriptor := _locked(lock)) is None:
+        if time.monotonic() > end:
+            raise Unavailable(
+                f"another program has locked {lock} for {LOCK_S:g} s, so names of nodes are not "
+                f"written to {path}: find it with `lslocks`, and end it"
+            )
+        time.sleep(PAUSE_S)
     try:
-        while not _is_locked(descriptor):
-            if time.monotonic() > end:
-                raise Unavailable(
-                    f"another program has locked {directory} for {LOCK_S:g} s, so names of nodes "
-                    f"are not written there: find it with `lslocks`, and end it"
-                )
-            time.sleep(PAUSE_S)
         yield
     finally:
+        lock.unlink(missing_ok=True)
         os.close(descriptor)
+
+
+def _locked(lock: Path) -> int | None:
+    """Its descriptor, if it is ours now: whoever had it before has removed the file."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(lock, flags, 0o600)
+    if _is_locked(descriptor) and os.fstat(descriptor).st_nlink:
+        return descriptor
+    os.close(descriptor)
+    return None
 
 
 def _is_locked(descriptor: int) -> bool:
