@@ -143,9 +143,12 @@ class SlurmNodes:
     async def _once(
         self, names: Iterable[str], begun: Callable[[BatchNode], bool]
     ) -> list[BatchNode]:
-        """The nodes when Slurm has begun with what it was asked for, which takes it a second."""
-        end = asyncio.get_running_loop().time() + BEGIN_S
+        """The nodes when Slurm has begun with what it was asked for, which takes it a second.
+
+        From its first answer on: before that it may not have been able to do anything.
+        """
         seen = await self._look(names)
+        end = asyncio.get_running_loop().time() + BEGIN_S
         while not all(map(begun, seen)) and asyncio.get_running_loop().time() < end:
             await asyncio.sleep(LOOK_S)
             seen = await self._look(_names(seen))
