@@ -37,7 +37,8 @@ COMMAND = ("unshare", *NAMESPACES, "--fork", "--kill-child=KILL", "/bin/sh", str
 ENDING = "ending"
 """What the first process says when it was asked to end."""
 START_S = 30.0
-END_S = 15.0
+END_S = 60.0
+"""Longer than `init.sh` waits for services, also where little else gets on."""
 LOOK_S = 0.01
 
 
