@@ -38,6 +38,8 @@ Longer than the `timing.start` of most: a node that did not come up is given bac
 MOST_REST_S = 0.5
 DEPLOY_S = 300.0
 """For a whole deploy: databases, images and Ansible may be part of it."""
+COMMAND_S = 600.0
+"""For a command that waits for what it began: machines without help of the processor may boot."""
 
 
 def until(look: Callable[[], T], limit_s: float = LIMIT_S, pause_s: float = 0.05) -> T:
@@ -119,8 +121,9 @@ class RealCluster:
     def tide(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "springtide.cli.main", *arguments]
         env = {**os.environ, "TIDE_STATE": str(self.state), "COLUMNS": "200"}
+        options = {"timeout": COMMAND_S, **options}
         return subprocess.run(
-            command, env=env, text=True, capture_output=True, timeout=240, check=False, **options
+            command, env=env, text=True, capture_output=True, check=False, **options
         )
 
     def deploy(self) -> Json:
