@@ -19,7 +19,7 @@ pytestmark = pytest.mark.real
 KILLS = 10
 SPEC = """
 cluster: mortal
-batch: {kind: slurm, port: 16877, node_port: 16878}
+batch: {kind: slurm, port: 16877, node_port: 16878, parameters: {MinJobAge: 3600}}
 provider: {kind: containers, mounts: [SHARED]}
 groups: {general: {nodes: "m-[01-20]"}}
 timing: {idle: 3s, start: 120s, stop: 30s}
