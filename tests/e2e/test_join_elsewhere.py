@@ -164,7 +164,8 @@ def test_a_machine_joins_a_grid_engine_runs_its_job_and_goes() -> None:
         said = (bed.shared / f"one.o{job}").read_text().split()
         assert said == [NODE, conf.CELL, "shared"]
         goes(real)
-        assert bed.run("qconf", "-sel").split() == sorted([conf.PREMISES, conf.PLACEHOLDER])
+        left = sorted([conf.PREMISES, conf.PLACEHOLDER])
+        until(lambda: bed.run("qconf", "-sel").split() == left)
 
 
 # --- Torque --------------------------------------------------------------------------------------
