@@ -96,7 +96,7 @@ def test_a_job_whose_nodes_nobody_else_needs_leaves_nothing_up(real: RealCluster
     assert len(told(real, "instance created", operation)) == 5
     real.all_off("a-[1-6]")
     assert not [row for row in real.client.get("/nodes")["nodes"] if row["instances"]]
-    until(lambda: real.job(wide)["Restarts"] == "1")
+    until(lambda: real.job(wide)["Restarts"] not in ("", "0"))
 
 
 @pytest.mark.accepts("X10")
