@@ -12,7 +12,7 @@ import pytest
 from springtide.batch.slurm_service import Process, parse_stat, read
 from tests.e2e.real import RealCluster, cluster, until
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 SERVICES = ("mariadbd", "munged", "slurmctld", "slurmdbd")
 PLAIN = "port: 17027, node_port: 17028"
