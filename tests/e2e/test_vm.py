@@ -5,6 +5,7 @@ import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from springtide.spec import load
 from springtide.spec.clouds import Libvirt as LibvirtSpec
 from tests.e2e.disks import KEY, TOKEN, found, holds, secrets
 from tests.e2e.real import until
-from tests.e2e.vm import Machines, machines, plant, to_qcow2, to_raw, write_keyed
+from tests.e2e.vm import JOIN_PORT, Machines, machines, plant, to_qcow2, to_raw, write_keyed
 from tests.libvirt.daemon import NETWORK, Libvirt, connected, libvirt
 from tests.libvirt.image import node_image
 from tests.libvirt.machines import Machine, prepare
@@ -98,9 +99,10 @@ def test_an_image_is_built_on_a_machine_that_goes_and_holds_what_its_script_made
 def test_a_node_that_boots_without_the_daemon_waits_for_it_and_starts_no_slurmd(
     vms: Machines,
 ) -> None:
-    job = vms.real.sbatch("true", "-w", "vm-3", "-D", "/", "-o", "/dev/null")
-    until(lambda: vms.real.states("vm-3") <= {"booting", "joining"}, BOOT_S)
-    vms.real.kill_daemon()
+    with nobody_joins(vms):
+        job = vms.real.sbatch("true", "-w", "vm-3", "-D", "/", "-o", "/dev/null")
+        until(lambda: vms.real.states("vm-3") <= {"booting", "joining"}, BOOT_S)
+        vms.real.kill_daemon()
     try:
         until(lambda: "waiting for the control host" in vms.console("vm.vm-3.1"), BOOT_S)
         assert "slurmd" not in vms.console("vm.vm-3.1")
@@ -112,6 +114,15 @@ def test_a_node_that_boots_without_the_daemon_waits_for_it_and_starts_no_slurmd(
     finally:
         print(vms.console("vm.vm-3.1"))
     vms.real.all_off("vm-3", BOOT_S)
+
+
+@contextmanager
+def nobody_joins(vms: Machines) -> Iterator[None]:
+    """Somebody else has the port at which machines ask: none joins, however soon it has booted."""
+    vms.real.kill_daemon()
+    with socket.create_server((str(vms.running.control), JOIN_PORT)):
+        vms.real.start_daemon()
+        yield
 
 
 @pytest.fixture

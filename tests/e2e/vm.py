@@ -15,11 +15,11 @@ from tests.e2e.real import RealCluster, cluster
 from tests.libvirt.daemon import NETWORK, Libvirt
 from tests.libvirt.kept import Image
 
-PORT = 16867
+PORT, JOIN_PORT = 16867, 17154
 SPEC = """
 cluster: vm
 batch: {{kind: slurm, port: {port}, node_port: 16868}}
-join: {{port: 17154}}
+join: {{port: {join_port}}}
 naming: {{kind: hosts}}
 provider:
   kind: libvirt
@@ -82,6 +82,7 @@ def machines(running: Libvirt, image: Image, idle_s: int) -> Iterator[Machines]:
     golden = disks / "springtide-vm-golden-1.qcow2"
     text = SPEC.format(
         port=PORT,
+        join_port=JOIN_PORT,
         uri=running.uri,
         network=NETWORK,
         disks=disks,
