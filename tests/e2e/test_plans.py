@@ -146,13 +146,14 @@ def test_each_operation_takes_exactly_the_steps_of_its_plan(real: RealCluster) -
 
 
 def done_by(real: RealCluster, *words: str) -> list[Json]:
-    """The operations of a command: the first of each kind since, for Slurm may ask for the same
-    once more when nodes are powered down."""
+    """The operations of a command, at their end: the first of each kind since, for Slurm may ask
+    for the same once more when nodes are powered down. `tide suspend` and `tide resume` wait for
+    nodes, which are off or ready before the last step."""
     (last,) = real.client.get("/operations", limit=1)["operations"]
     tide(real, *words)
     newest = real.client.get("/operations", limit=10)["operations"]
     firsts: dict[str, Json] = {one["kind"]: one for one in newest if one["id"] > last["id"]}
-    return list(firsts.values())
+    return [real.ended(one["id"]) for one in firsts.values()]
 
 
 def of_destroy(events: list[Json]) -> list[Json]:
