@@ -106,7 +106,7 @@ ABOUT = {"arch": "x", "cpus": 1, "memory": 256, "slurm": "", "boot": "mine", "cl
 @pytest.mark.accepts("A7", "B6", "X17")
 def test_a_machine_becomes_a_node_by_itself_and_runs_a_job(real: RealCluster) -> None:
     id = real.sbatch("hostname; grep -c springtide /etc/hosts; cat /etc/hosts", "-w", "tj-1")
-    real.finished(id, 180)
+    real.finished(id)
     said = real.output(id)
     assert "tj-1" in said
     assert CONTROL in said
@@ -139,7 +139,7 @@ def test_a_machine_that_is_started_afresh_configures_itself_again(real: RealClus
     assert token_of(real, "tj-1") != before
     assert joins(real) == joined + 1
     id = real.sbatch("hostname", "-w", "tj-1")
-    real.finished(id, 180)
+    real.finished(id)
     assert real.output(id) == ["tj-1"]
 
 
@@ -368,7 +368,7 @@ def test_a_machine_that_boots_while_the_daemon_is_away_waits_for_it(real: RealCl
     hold.touch()
     id = real.sbatch("hostname", "-w", "tj-4")
     log = machine(real, "tj-4") / "log"
-    until(lambda: real.states("tj-4") == {"joining"}, 120)
+    until(lambda: real.states("tj-4") == {"joining"})
     assert real.daemon is not None
     real.daemon.terminate()
     real.daemon.wait(timeout=LIMIT_S)
@@ -378,7 +378,7 @@ def test_a_machine_that_boots_while_the_daemon_is_away_waits_for_it(real: RealCl
     assert not (root / "etc/munge/munge.key").exists()
     assert not (root / "run/munge").exists()
     real.start_daemon()
-    real.finished(id, 180)
+    real.finished(id)
     assert real.output(id) == ["tj-4"]
 
 

@@ -48,7 +48,7 @@ def test_killed_at_ten_random_moments_nothing_is_lost_and_nothing_made_twice(
         time.sleep(chance.uniform(0.0, 0.5))
         real.start_daemon()
     for id in ids:
-        real.finished(id, 180)
+        real.finished(id)
         assert len(set(real.output(id))) == 3
     real.all_off("m-[01-20]")
     until(lambda: all(o["ended_at"] for o in real.client.get("/operations")["operations"]))
