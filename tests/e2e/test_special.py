@@ -50,7 +50,7 @@ def test_nodes_come_and_go_no_faster_than_the_rates_allow() -> None:
 cluster: rates
 batch:
   {{kind: slurm, port: 16837, node_port: 16838, resume_rate: {RATE}, suspend_rate: {RATE},
-    parameters: {{DebugFlags: Power}}}}
+    parameters: {{DebugFlags: Power, SlurmctldDebug: verbose}}}}
 groups: {{general: {{nodes: "r-[01-16]"}}}}
 timing: {{idle: 2s}}
 """
