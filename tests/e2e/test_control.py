@@ -15,7 +15,7 @@ import pytest
 from springtide.cli.endings import Exit
 from springtide.providers.containers.links import bridge_name
 from tests.e2e.mpi import RUN
-from tests.e2e.real import LIMIT_S, until
+from tests.e2e.real import LIMIT_S, remains, until
 from tests.e2e.saving import await_saved
 from tests.leftovers import place
 
@@ -282,11 +282,18 @@ def told(lab: Lab, what: str, field: str) -> list[str]:
 
 
 def test_a_container_that_is_asked_to_end_loses_no_job(lab: Lab) -> None:
+    """Though slurmctld, which has yet to write it down, does not get on for a while."""
     lab.deploy()
+    former, slurmctld = lab.container, until(lambda: lab.sole("slurmctld"))
     held = lab.sbatch("-H", "--wrap", "hostname")
-    former = lab.container
-    os.kill(former, signal.SIGTERM)
-    wait_until(lambda: lab.tide("status").returncode == Exit.AWAY)
+    os.kill(slurmctld, signal.SIGSTOP)
+    try:
+        os.kill(former, signal.SIGTERM)
+        wait_until(lambda: lab.tide("status").returncode == Exit.AWAY)
+        remains(Path(f"/proc/{slurmctld}").exists, 15)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(slurmctld, signal.SIGCONT)
     lab.deploy()
     assert lab.container != former
     assert lab.states() == {held: "PENDING"}

@@ -65,7 +65,7 @@ stop() {
     for file in "$state"/run/*.pid; do
         if read -r pid rest <"$file" && kill "$pid" 2>/dev/null; then pids="$pids $pid"; fi
     done
-    left=100
+    left=300
     for pid in $pids; do
         while kill -0 "$pid" 2>/dev/null && [ "$left" -gt 0 ]; do
             sleep 0.1
