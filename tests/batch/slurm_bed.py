@@ -18,6 +18,7 @@ from springtide.batch.slurm_service import account
 from tests.e2e.real import LIMIT_S, until
 from tests.e2e.saving import holds
 from tests.ports import free_ports
+from tests.spaces import SPACES, cut
 
 HOST = socket.gethostname().partition(".")[0]
 USER = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--")
@@ -28,7 +29,7 @@ ClusterName=psite
 SlurmctldHost=HOST(127.0.0.1)
 SlurmctldPort=PORT
 SlurmUser=slurm
-AuthInfo=socket=ROOT/munge/munge.socket,cred_expire=10
+AuthInfo=socket=ROOT/munge/munge.socket,cred_expire=60
 StateSaveLocation=ROOT/slurmctld
 SlurmctldPidFile=ROOT/slurmctld/slurmctld.pid
 SlurmctldLogFile=ROOT/slurmctld/slurmctld.log
@@ -36,7 +37,7 @@ SlurmdLogFile=ROOT/slurmd-%n.log
 SlurmdPidFile=ROOT/slurmd-%n.pid
 SlurmdSpoolDir=ROOT/spool-%n
 SlurmdTimeout=60
-MessageTimeout=10
+MessageTimeout=20
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SlurmdParameters=config_overrides
@@ -69,7 +70,11 @@ class SlurmBed:
     # --- daemons
 
     def start(self) -> None:
-        for name, user, mode in (("munge", "munge", 0o711), ("slurmctld", "slurm", 0o755)):
+        for name, user, mode in (
+            ("munge", "munge", 0o711),
+            ("slurmctld", "slurm", 0o755),
+            ("out", "nobody", 0o755),
+        ):
             self._make(name, user, mode)
         key = self.root / "munge.key"
         key.write_bytes(secrets.token_bytes(1024))
@@ -89,8 +94,7 @@ class SlurmBed:
         until(lambda: self.run("scontrol", "ping").returncode == 0)
 
     def boot(self, name: str) -> None:
-        spaces = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
-        self._start(name, *spaces, "slurmd", "-D", "-N", name, "-f", str(self.conf))
+        self._start(name, *SPACES, "slurmd", "-D", "-N", name, "-f", str(self.conf))
 
     def _make(self, name: str, user: str, mode: int) -> None:
         (self.root / name).mkdir()
@@ -112,13 +116,24 @@ class SlurmBed:
         os.killpg(process.pid, how)
         process.wait(timeout=LIMIT_S)
 
+    def cut(self, name: str) -> None:
+        """A node loses its power."""
+        cut(self._running.pop(name))
+
     def await_saved(self, reason: str) -> None:
         """Until it has written down a drain, and so all that was before it."""
         until(lambda: holds(self.root / "slurmctld" / "node_state", reason))
 
     def stop_slurmctld(self) -> None:
-        """It writes down what it knows, which it otherwise does only every few seconds."""
+        """It writes down what it knows, which it otherwise does only every few seconds. A job that
+        it calls running, but that has not reached its node, would wait again when it starts."""
+        until(self._have_begun)
         self.kill("slurmctld", signal.SIGTERM)
+
+    def _have_begun(self) -> bool:
+        """Whether the output is there of all jobs that run."""
+        listed = self.told("squeue", "--noheader", "--states=RUNNING", "-o", "%A").split()
+        return all((self.root / "out" / job).exists() for job in listed)
 
     def reset(self, nodes: Sequence[str]) -> None:
         """No jobs, and nodes as somebody resumed them that are off. A slurmctld that has just
@@ -127,7 +142,7 @@ class SlurmBed:
         until it next asks for it."""
         for name in nodes:
             if name in self._running:
-                self.kill(name)
+                self.cut(name)
         if "slurmctld" not in self._running:
             self.start_slurmctld()
         self.told("scancel", "--user=nobody")
@@ -175,7 +190,7 @@ class SlurmBed:
         return done.stdout.strip()
 
     def sbatch(self, *options: str) -> str:
-        fixed = ("sbatch", "--parsable", "--output=/dev/null", "--wrap=sleep 600")
+        fixed = ("sbatch", "--parsable", f"--output={self.root}/out/%j", "--wrap=sleep 600")
         return self.told(*USER, *fixed, *options)
 
     def state(self, name: str) -> str:
