@@ -19,8 +19,11 @@ from springtide.spec import Cluster
 from tests.e2e.real import processes
 from tests.leftovers import place
 from tests.ports import free_ports
+from tests.spaces import SPACES, cut
 
 LIMIT_S = 100.0
+PARAMETERS = {"CommunicationParameters": "NoInAddrAny", "MessageTimeout": "30"}
+"""A busy machine may stand still for a while."""
 PROGRAMS = ("resume", "suspend", "resume-fail", "reboot", "prolog")
 NOTE_CALL = """\
 #!/bin/sh
@@ -53,7 +56,7 @@ class Lab:
         return Layout(self.home / "state")
 
     def cluster(self, nodes: str = "c[1-8]", **more: Any) -> Cluster:
-        parameters = {"CommunicationParameters": "NoInAddrAny", **more.pop("parameters", {})}
+        parameters = {**PARAMETERS, **more.pop("parameters", {})}
         rates = {key: more.pop(key, 0) for key in ("resume_rate", "suspend_rate")}
         ports = {"port": self.port, "node_port": self.node_port}
         batch = {**ports, **rates, "parameters": parameters}
@@ -119,15 +122,17 @@ class Lab:
     @contextmanager
     def slurmd(self, name: str, address: str) -> Iterator[None]:
         """A slurmd that takes everything of its jobs with it when it goes."""
-        spaces = ["unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
         setup = ["sh", "-ec", f"mount -t tmpfs tmpfs /run\n{NODE}", "sh", name, address]
         log = (self.home / f"{name}.log").open("w")
         conf = self.layout.conf / "slurm.conf"
-        with log, subprocess.Popen([*spaces, *setup, conf], stdout=log, stderr=log) as process:
+        with (
+            log,
+            subprocess.Popen([*SPACES, "--uts", *setup, conf], stdout=log, stderr=log) as process,
+        ):
             try:
                 yield
             finally:
-                process.kill()
+                cut(process)
 
     @asynccontextmanager
     async def joined(self, slurm: Slurm, *names: str) -> AsyncIterator[None]:

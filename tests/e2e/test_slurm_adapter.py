@@ -516,7 +516,7 @@ async def test_release_touches_only_what_powers_down_and_never_an_admins_drain(l
 
 
 async def test_a_node_that_powers_down_cannot_be_asked_for_until_it_is_down(lab: Lab) -> None:
-    slurm = await lab.up("c[1-2]", timing={"stop": "20s"})
+    slurm = await lab.up("c[1-2]", timing={"stop": "30s"})
     await slurm.give_back(["c1"], "gone")
     await seen(slurm, "c1", lambda node: "POWERING_DOWN" in node.flags)
     with pytest.raises(Unavailable, match="c1: still powering down; ask again"):
@@ -620,7 +620,7 @@ OFF = frozenset({"CLOUD", "POWERED_DOWN"})
 
 async def test_a_drain_that_ends_while_its_node_is_off_leaves_it_fit_for_jobs(lab: Lab) -> None:
     """With nothing to tell it from others, also after the controller's next start."""
-    slurm = await lab.up("c[1-4]", timing={"stop": "10s"})
+    slurm = await lab.up("c[1-4]", timing={"stop": "30s"})
     await slurm.drain(["c1"], "the provider is full")
     await slurm.drain(["c2"], "bad fan", "alice")
     lab.run("scontrol", "update", "nodename=c3", "state=down", "reason=bad fan")
@@ -705,7 +705,7 @@ async def test_an_admins_drain_outlives_being_idle_for_too_long(lab: Lab) -> Non
 
 @pytest.mark.accepts("X9")
 async def test_an_admins_drain_outlives_being_powered_down_or_given_back(lab: Lab) -> None:
-    slurm = await lab.up("c[1-4]", timing={"stop": "15s"})
+    slurm = await lab.up("c[1-4]", timing={"stop": "30s"})
     async with lab.joined(slurm, "c1", "c2", "c3"):
         lab.admin_drains("c[1-2]")
         await slurm.drain(["c3"], "shrink")
