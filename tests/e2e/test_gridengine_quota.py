@@ -24,8 +24,9 @@ WHOLE = ("-pe", "smp", "2")
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    """With a Springtide that doubts soon."""
-    quick = test_gridengine.SPEC.replace("every: 500ms", "every: 500ms, doubt: 12s")
+    """With a Springtide that doubts soon, but not before a busy machine has started the job of a
+    node that is free, or has seen that node."""
+    quick = test_gridengine.SPEC.replace("every: 500ms", "every: 500ms, doubt: 30s")
     own = quick.replace("{cluster}", "sgquota")  # theirs may be there meanwhile
     monkeypatch.setattr(test_gridengine, "SPEC", own)
     with site() as found:

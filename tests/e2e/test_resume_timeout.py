@@ -9,6 +9,7 @@ import pytest
 
 from springtide.cli.endings import Exit
 from tests.e2e.existing import Existing, existing
+from tests.e2e.real import until
 from tests.e2e.test_attach import do_as_told
 
 pytestmark = pytest.mark.real
@@ -38,7 +39,7 @@ def test_a_resume_timeout_that_somebody_made_too_short_is_found() -> None:
         site.restart_slurmctld()
         assert site.attach().returncode == Exit.DONE
         site.finished(site.sbatch("hostname", "-p", "main"))
-        assert ": general: median " in boot_lines(site)
+        until(lambda: ": general: median " in boot_lines(site))
         boot_slowly(site.state / "record.db", "s-1")
         said = boot_lines(site)
         assert f"slowest {SLOW_S:.1f} s of the last 2; timing.start is 600 s" in said
