@@ -186,10 +186,11 @@ def concerns(settings: Settings, nodes: str) -> bool:
 def wait_for_nodes(settings: Settings, message: Message, patience: float) -> bool:
     """Wait in the daemon. If it is away for long, let Slurm launch by itself.
 
-    A job that must have fresh nodes waits longer, for only the daemon makes them so.
+    A job that must have fresh nodes waits longer, for only the daemon makes them so. It is asked
+    at least once, however long this machine stood still before.
     """
     away_since = time.monotonic()
-    while time.monotonic() - away_since < patience:
+    while True:
         connected_at = time.monotonic()
         try:
             post(settings["socket"], "prolog", message, float(settings["wait_s"]))
@@ -200,8 +201,9 @@ def wait_for_nodes(settings: Settings, message: Message, patience: float) -> boo
         except Away:
             if time.monotonic() - connected_at > 1:
                 away_since = time.monotonic()
+            if time.monotonic() - away_since >= patience:
+                return False
             time.sleep(0.2)
-    return False
 
 
 if __name__ == "__main__":

@@ -147,6 +147,20 @@ def test_the_prolog_waits_until_it_is_let_go(programs: Programs) -> None:
     assert heard == [("/hook/prolog", {"job": "5", "nodes": "c[1-2]", "partition": "p"})]
 
 
+def test_a_prolog_asks_once_however_little_patience_is_left(programs: Programs) -> None:
+    """As where the machine stood still before it came to ask."""
+    hook = programs.directory / "hook"
+    hook.write_text(hook.read_text().replace(f"AWAY_S = {AWAY_S}", "AWAY_S = 0.0"))
+    job = {"SLURM_JOB_ID": "5", "SLURM_JOB_NODELIST": "c1"}
+    assert run(programs.directory / "prolog", **job) == 0, "nobody is there"
+    with daemon(programs.socket, b"200 OK") as heard:
+        assert run(programs.directory / "prolog", **job) == 0
+        with socket.socket(socket.AF_UNIX) as other:  # else who listens in vain goes on doing so
+            other.connect(str(programs.socket))
+            other.sendall(b"POST /none HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}")
+    assert heard[0][0] == "/hook/prolog"
+
+
 def test_a_prolog_survives_a_restart_of_the_daemon(programs: Programs) -> None:
     patient(programs)
     with daemon(programs.socket, b"500 Broken", calls=1):
