@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from springtide.cli.client import Client
 from springtide.cli.endings import Exit
+from springtide.cli.events import _to_come
 from springtide.ports import NoCapacity
 from tests.unit.cli_world import LIMIT_S, LONG_S, SPEC, World, heard, run, served, wait_until
 
@@ -222,6 +225,33 @@ def test_events_can_be_followed(world: World) -> None:
         process.send_signal(signal.SIGINT)
     assert process.returncode == Exit.INTERRUPTED
     assert sum(event["what"] == "node registered" for event in seen) == 4
+
+
+class Quiet(Client):
+    """Of which nothing comes; who listens is interrupted, and not who waits for what is heard."""
+
+    def __init__(self, state: Path) -> None:
+        super().__init__(state)
+        self.left, self.waited_in_vain = threading.Event(), False
+
+    def lines(self, path: str, **query: object) -> Iterator[Any]:
+        self.left.wait(0.5)  # until it waits; if it does not yet, it hears of it at once
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        self.waited_in_vain = not self.left.wait(LIMIT_S / 4)
+        yield from ()
+
+
+def test_a_follower_hears_of_an_interruption_that_did_not_wake_it(tmp_path: Path) -> None:
+    """As of one that comes after Python's last look and before it waits."""
+    quiet = Quiet(tmp_path)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            next(_to_come(quiet, 0, {}))
+    finally:
+        quiet.left.set()
+        signal.signal(signal.SIGINT, before)
+    assert not quiet.waited_in_vain
 
 
 def test_a_follower_is_told_when_the_daemon_stops(world: World) -> None:

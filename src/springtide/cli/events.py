@@ -4,6 +4,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from json import dumps
 from typing import Annotated
 
@@ -21,6 +22,8 @@ TOGETHER_S = 1.0
 """Equal events that are no further apart than this share a line."""
 QUIET_S = 0.1
 """Followed events are printed when none has come for this long, or so many have."""
+WAKE_S = 1.0
+"""Python hears of an interruption that comes just before it begins to wait only when that ends."""
 MANY = 1000
 ALL = 100_000
 """The most that the daemon answers at once."""
@@ -95,7 +98,7 @@ def _to_come(daemon: Client, after: int, which: dict[str, object]) -> Iterator[l
     came: queue.SimpleQueue[Json | Complaint] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(daemon, after, which, came), daemon=True).start()
     while True:
-        some = [came.get()]
+        some = [_next(came)]
         while len(some) < MANY:
             try:
                 some.append(came.get(timeout=QUIET_S))
@@ -104,6 +107,12 @@ def _to_come(daemon: Client, after: int, which: dict[str, object]) -> Iterator[l
         yield [event for event in some if not isinstance(event, Complaint)]
         if isinstance(some[-1], Complaint):
             raise some[-1]
+
+
+def _next(came: "queue.SimpleQueue[Json | Complaint]") -> Json | Complaint:
+    while True:
+        with suppress(queue.Empty):
+            return came.get(timeout=WAKE_S)
 
 
 def _listen(
