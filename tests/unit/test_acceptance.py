@@ -43,7 +43,7 @@ def run(top: Path, tests: str, *options: str) -> subprocess.CompletedProcess[str
     # The empty configuration keeps pytest from looking for one above the temporary directory.
     (top / "pytest.ini").write_text("[pytest]\n")
     return subprocess.run(
-        [*command, *paths, *options], cwd=top, capture_output=True, text=True, timeout=60
+        [*command, *paths, *options], cwd=top, capture_output=True, text=True, timeout=200
     )
 
 

@@ -206,7 +206,7 @@ def test_what_a_daemon_has_in_its_environment_is_known_though_it_hangs(
 ) -> None:
     hung = (
         "import socket, sys, time\ns = socket.socket(socket.AF_UNIX)\n"
-        "s.bind(sys.argv[1])\ns.listen()\nprint(flush=True)\ntime.sleep(60)\n"
+        "s.bind(sys.argv[1])\ns.listen()\nprint(flush=True)\ntime.sleep(600)\n"
     )
     monkeypatch.setattr("springtide.cli.bundle_asked.PATIENCE_S", 0.3)
     monkeypatch.setattr(bundle, "_check", lambda which: b"{}")

@@ -127,7 +127,7 @@ def test_a_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 def test_the_files_are_in_the_wheel(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(command, cwd=TOP, check=True, capture_output=True, timeout=100)
+    subprocess.run(command, cwd=TOP, check=True, capture_output=True, timeout=200)
     [wheel] = tmp_path.glob("*.whl")
     packed = set(zipfile.ZipFile(wheel).namelist())
     assert {f"springtide/cli/templates/{kind}.yaml" for kind in (*KINDS, "frame")} <= packed

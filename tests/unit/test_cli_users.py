@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from springtide.cli import keys
 from springtide.cli.client import Client, Refused
 from springtide.cli.destroy import Kept, kept_of, render_kept, render_left
 from springtide.cli.endings import Complaint, Exit
@@ -21,7 +22,7 @@ from springtide.cli.users import render_nodes
 from springtide.configure.accounts import Accounts
 from springtide.layout import Layout
 from springtide.users import fingerprint
-from tests.unit.cli_world import SPEC, World, served, wait_until
+from tests.unit.cli_world import LIMIT_S, SPEC, World, served, wait_until
 from tests.unit.test_users import KEY
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -477,7 +478,10 @@ class Pages(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def site() -> Iterator[str]:
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """It answers, though this machine may stand still for a while."""
+    for limit in ("LIMIT_S", "SILENCE_S"):
+        monkeypatch.setattr(keys, limit, LIMIT_S)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Pages) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

@@ -124,23 +124,22 @@ def test_what_a_person_drained_is_that_persons_to_give_back(world: World) -> Non
     assert "\x1b" not in done.out
 
 
-def test_what_will_be_repaired_is_told_with_its_time_unless_the_reconciler_rests(
-    world: World,
-) -> None:
-    world.run("resume", "c1")
-    world.call(lambda: _die(world, "c1"))
-    broken = "c1 should be in service, but its instance is broken, and "
-    wait_until(lambda: why(world, "c1")["now"].startswith(broken))
-    story = why(world, "c1")
-    assert story["next"].startswith("at ")
-    assert (
-        "Springtide removes it and gives its jobs back to the queue, because its instance died"
-        in (story["next"])
-    )
-    assert world.run("maintenance", "on", "--reason", "new switch").code == 0
-    told = why(world, "c1")["next"]
-    assert told.startswith("nothing for now: maintenance since ")
-    assert "by root (new switch); after that at " in told
+def test_what_will_be_repaired_is_told_with_its_time_unless_the_reconciler_rests() -> None:
+    with served(SPEC.replace("timing: {", "timing: {grace: 1h, ")) as world:
+        world.run("resume", "c1")
+        world.call(lambda: _die(world, "c1"))
+        broken = "c1 should be in service, but its instance is broken, and "
+        wait_until(lambda: why(world, "c1")["now"].startswith(broken))
+        story = why(world, "c1")
+        assert story["next"].startswith("at ")
+        assert (
+            "Springtide removes it and gives its jobs back to the queue, because its instance died"
+            in (story["next"])
+        )
+        assert world.run("maintenance", "on", "--reason", "new switch").code == 0
+        told = why(world, "c1")["next"]
+        assert told.startswith("nothing for now: maintenance since ")
+        assert "by root (new switch); after that at " in told
 
 
 async def _die(world: World, name: str) -> None:

@@ -52,7 +52,7 @@ def printed(path: Path) -> Iterator[str]:
 
 def test_every_table_is_as_the_code_has_it() -> None:
     done = subprocess.run(
-        [sys.executable, docs.__file__, "--check"], capture_output=True, text=True, timeout=60
+        [sys.executable, docs.__file__, "--check"], capture_output=True, text=True, timeout=200
     )
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
 

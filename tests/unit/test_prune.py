@@ -120,7 +120,7 @@ async def test_the_daemon_prunes_when_it_has_settled_and_says_so(
     record = Record(store, lambda: NOW)
     task = asyncio.create_task(prune.daily(record, lambda: KEEP))
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(200):
             while [event.what for event in await store.events()] != ["old records deleted"]:
                 await asyncio.sleep(0.01)
     finally:

@@ -22,7 +22,7 @@ def verified(unit: Path, place: Path) -> "subprocess.CompletedProcess[str]":
     text = unit.read_text().replace("/usr/local/bin/tide", shutil.which("true") or "/bin/true")
     (place / name).write_text(text)
     command = ["systemd-analyze", "verify", "--man=no", str(place / name)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
 
 
 @pytest.mark.accepts("N14")
@@ -93,7 +93,7 @@ def test_a_daemon_that_ends_at_once_is_not_waited_for(
     main.wait()
     with waiting(tmp_path, "exit 4", main) as process:
         try:
-            assert process.wait(60) == 1
+            assert process.wait(200) == 1
         finally:
             process.kill()
 
@@ -106,7 +106,7 @@ def test_a_daemon_that_answers_later_is_waited_for(
     tide = f'[ "$*" = "status --cluster blue" ] && [ -e {mark} ] || {{ touch {mark}; exit 4; }}'
     with waiting(tmp_path, tide, main) as process:
         try:
-            assert process.wait(60) == 0
+            assert process.wait(200) == 0
         finally:
             process.kill()
     assert mark.exists()
