@@ -13,6 +13,8 @@ from springtide.node.console import Failed, holds_within, say
 
 BEGIN, END = "# springtide: begin", "# springtide: end"
 TIMED_OUT = 124
+END_S = 30.0
+"""For a program that was told to end."""
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -158,5 +160,5 @@ def stop(program: str) -> None:
     for pid in pids_of(program):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
-    if not holds_within(10, lambda: not pids_of(program)):
+    if not holds_within(END_S, lambda: not pids_of(program)):
         raise Failed(f"{program} runs already and does not end: kill it")
