@@ -41,7 +41,7 @@ binding: Any = import_module("libvirt")
 
 NETWORK = "tide"
 BRIDGE = "tide0"
-LIMIT_S = 90.0
+LIMIT_S = 200.0
 INIT = Path(__file__).with_name("init.py")
 FIRST = 10
 """The first address for machines; those before are for bridges and control hosts."""

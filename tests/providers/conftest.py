@@ -1,12 +1,13 @@
 """Fixtures for tests of providers."""
 
 from collections.abc import AsyncIterator, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.providers.machine import Machine, eventually, traces
+from tests.providers.machine import LIMIT_S, Machine, eventually, traces
 
 if TYPE_CHECKING:
     from tests.providers.servers.aws import Server
@@ -20,7 +21,12 @@ def state_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
+async def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Machine]:
+    """Its kernel ends what is killed, though it may stand still for a while."""
+    limits = {"halt": "KILL_LIMIT_S", "erase": "KILL_LIMIT_S", "freeze": "LIMIT_S"}
+    for part, limit in limits.items():  # some functions are called like their module
+        module = import_module(f"springtide.providers.containers.{part}")
+        monkeypatch.setattr(module, limit, LIMIT_S)
     machine = Machine(tmp_path)
     machine.shared.mkdir()
     yield machine

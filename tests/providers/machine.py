@@ -16,9 +16,9 @@ from pathlib import Path
 from springtide.ports import CloudError, Instance, Launch
 from springtide.providers.containers import Containers, Mount, links
 from springtide.providers.containers.instances import read_process
-from tests.providers.world import BLUE, instances
+from tests.providers.world import BLUE, instances, remove_until_gone
 
-LIMIT_S = 60.0
+LIMIT_S = 200.0
 FOREVER = "exec sleep 1000\n"
 CLOSED_PORT = 9
 TOTAL_RETRANS = 100
@@ -66,7 +66,7 @@ class Machine:
 
     async def clean_up(self) -> None:
         for cluster in sorted({cluster for cluster, _ in self.opened}):
-            await self.open(cluster).remove(cluster)
+            await remove_until_gone(self.open(cluster), cluster)
         for _, containers in self.opened:
             await containers.close()
 

@@ -27,7 +27,7 @@ from springtide.store.sqlite import connect
 from tests.providers.servers.aws import Server, serving
 from tests.providers.servers.aws_world import SMALL, Account, account_of
 
-LIMIT_S = 60.0
+LIMIT_S = 200.0
 
 
 @pytest.fixture(scope="module")

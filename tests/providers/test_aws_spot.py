@@ -36,7 +36,7 @@ groups:
   general: {{nodes: "c1", min: 1, flavors: [small], markets: [spot], image: base}}
 timing: {{start: 300s, stop: 300s, gather: 20ms, reconcile: 200ms, grace: 1s}}
 """
-LIMIT_S = 100.0
+LIMIT_S = 200.0
 TICK_S = 0.05
 
 

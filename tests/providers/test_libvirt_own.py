@@ -27,7 +27,7 @@ from tests.providers.world import (
 )
 from tests.providers.world import running as all_running
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 SMALL = """\
 <network>
@@ -323,10 +323,10 @@ async def test_a_libvirt_that_says_nothing_any_more_is_given_up_and_tried_again(
 ) -> None:
     path = here.disks.parent / "sock"
     with between(here.running.socket, path) as wire:
-        provider = here.open(uri=f"qemu+unix:///system?socket={path}", timeout=10.0)
+        provider = here.open(uri=f"qemu+unix:///system?socket={path}", timeout=20.0)
         assert await provider.list(BLUE) == []
         wire.silent = True
-        async with asyncio.timeout(100):
+        async with asyncio.timeout(200):
             with pytest.raises(Transient):
                 await provider.list(BLUE)
         wire.silent = False

@@ -10,7 +10,7 @@ from typing import Any
 
 from springtide.ports import CloudError, Instance, InstanceState, Launch, Provider, Transient
 
-LIMIT_S = 100.0
+LIMIT_S = 200.0
 CALL_S = 300.0
 """For a call of a client of the tests: a loaded machine that serves a thousand takes its time."""
 BLUE, GREEN = f"blue-{os.getpid()}", f"green-{os.getpid()}"
