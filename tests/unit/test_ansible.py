@@ -33,6 +33,7 @@ from springtide.ports import Site
 from springtide.spec import Cluster, parse
 from springtide.store import open_sqlite
 from springtide.users import Group, User
+from tests.ports import free_ports
 
 HERE = Path(__file__).parents[1]
 CASES = HERE / "cases" / "ansible"
@@ -172,8 +173,9 @@ async def test_a_machine_that_joins_is_reached_when_its_host_key_is_signed(
     made = ansible_of(cluster(), store, "control", tmp_path / "munge.key")
     assert made is not None
     far = Node("f1", "far", generation=2, address="127.0.0.1")
-    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
-        monkeypatch.setattr(node_ssh, "PORT", server.sockets[0].getsockname()[1])
+    monkeypatch.setattr(node_ssh, "PORT", free_ports(1)[0])  # nobody else's when it is closed
+    monkeypatch.setattr(node_ssh, "TRY_S", 200.0)
+    async with await asyncio.start_server(greet, "127.0.0.1", node_ssh.PORT):
         assert not await made.kept_out(replace(far, name="n1", group="general"))
         assert not await made.kept_out(replace(far, name="b1", group="bare"))
         assert "it has not got our keys yet; `tide timeline f1`" in await made.kept_out(far)
