@@ -11,7 +11,7 @@ from tests.providers.libvirt_world import Place, clean, created, place
 from tests.providers.servers.libvirt import between
 from tests.providers.world import World
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.real
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from tests.providers.world import (
 )
 from tests.providers.world import running as all_running
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.real
 
 SMALL = """\
 <network>

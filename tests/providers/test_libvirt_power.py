@@ -14,7 +14,7 @@ from tests.providers.libvirt_world import Place, clean, place, powered
 from tests.providers.world import BLUE, GREEN, World, delete_until_gone, instances, launch, prepared
 from tests.providers.world import running as all_running
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.real
 
 COUNT = 6
 BOTH = 3

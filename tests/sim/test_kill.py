@@ -100,7 +100,6 @@ async def test_a_job_comes_and_goes_without_a_kill(tmp_path: Path) -> None:
 
 
 @pytest.mark.accepts("X1")
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("scenario", [_deploy_in_vain, _give_back])
 async def test_a_kill_while_fallen_nodes_are_rescued_leaves_nothing_behind(
     tmp_path: Path, scenario: Callable[[World, int | None], Awaitable[int]]
@@ -136,7 +135,6 @@ async def _cancelled(world: World, moment: int) -> bool:
         return bool(cancels)
 
 
-@pytest.mark.timeout(300)
 async def test_a_cancel_at_any_await_point_leaves_nothing_behind(tmp_path: Path) -> None:
     moment = 1
     while await _cancelled(World(tmp_path / f"cancelled-{moment}"), moment):
@@ -145,7 +143,6 @@ async def test_a_cancel_at_any_await_point_leaves_nothing_behind(tmp_path: Path)
 
 
 @pytest.mark.accepts("X1")
-@pytest.mark.timeout(300)
 async def test_a_kill_at_any_await_point_loses_nothing_and_makes_nothing_twice(
     tmp_path: Path,
 ) -> None:

@@ -646,7 +646,6 @@ async def race(path: Path, seed: int, moment: int | None) -> Race:
 
 
 @pytest.mark.accepts("N11")
-@pytest.mark.timeout(300)
 def test_a_job_that_comes_at_any_moment_of_a_removal_is_not_lost(tmp_path: Path) -> None:
     """Two hundred moments, from before the nodes are retired until they are gone."""
     seen = set[NodeState]()
@@ -680,7 +679,6 @@ async def _cycle(world: QueueWorld, dies_at: int | None) -> int:
     return life.passed
 
 
-@pytest.mark.timeout(300)
 def test_a_daemon_that_is_killed_at_any_moment_loses_no_job_and_leaks_no_node(
     tmp_path: Path,
 ) -> None:
@@ -741,7 +739,6 @@ def test_a_busy_node_whose_provider_lists_another_address_works_on(tmp_path: Pat
 # --- size ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(300)
 def test_ten_thousand_nodes_come_and_go(tmp_path: Path) -> None:
     async def story(world: QueueWorld, daemon: Daemon) -> None:
         array = world.queue.submit(tasks=10_000, duration_s=60)

@@ -112,7 +112,6 @@ async def test_the_cluster_s_own_batch_system_is_not_left(tmp_path: Path) -> Non
             await daemon.people.destroy("root", {"leave_batch": True})
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("away_s", [5.0, 90.0])
 async def test_a_shrink_is_done_though_the_server_is_away_at_any_moment_of_it(
     tmp_path: Path, away_s: float

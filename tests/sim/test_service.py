@@ -350,7 +350,6 @@ async def _assert_right(
 
 
 @pytest.mark.accepts("X1")
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("scenario", [_shrink_and_grow, _rebuild, _update])
 async def test_a_kill_at_any_point_loses_no_job_and_ends_as_asked(
     tmp_path: Path, scenario: Scenario

@@ -258,7 +258,6 @@ async def _assert_clean(world: World) -> None:
 
 
 @pytest.mark.accepts("X1", "X10")
-@pytest.mark.timeout(300)
 async def test_a_kill_while_spares_are_sorted_leaves_nothing_behind(tmp_path: Path) -> None:
     points = await _cut_off(Queue(tmp_path / "whole", nodes=3, capacity=9), None)
     for dies_at in range(1, points + 1, points // 30):
