@@ -64,8 +64,8 @@ class Fleet:
     async def boot(self, name: str, entry: Entry) -> None:
         """It gets the lowest address that is free: its own."""
         addresses.give_up(self.directory, self.addresses[name], RESERVED)
-        script = entries.render_prepare(part_of(entry)) + entries.render_ready(entry.ready)
-        script += entries.render_run(entry.command)
+        script = entries.render_prepare(part_of(entry))
+        script += entries.render_run(entry.command, entry.ready)
         launch = Launch(CLUSTER, name, 1, "general", "host", "default", user_data=script)
         (made,) = instances(await self.containers.create([launch]))
         assert made.address == self.addresses[name]

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 from springtide.cli.client import Away, Client
 from springtide.compose import compose
+from springtide.layout import Layout
 from springtide.ports import Unavailable
 from springtide.spec import load
 from springtide.steps.work import insist
@@ -295,6 +296,8 @@ def cluster(text: str, *, deployed: bool = True) -> Iterator[RealCluster]:
 
 def _show(real: RealCluster) -> None:
     """What a failed test leaves to read."""
-    for path in (real.root / "daemon.out", *sorted((real.state / "log").glob("*.log"))):
+    layout = Layout(real.state)
+    logs = [*sorted(layout.log.glob("*.log")), *sorted(layout.boots.glob("*"))]
+    for path in (real.root / "daemon.out", *logs):
         if path.exists():
             print(f"=== {path.name}", *path.read_text().splitlines()[-60:], sep="\n")

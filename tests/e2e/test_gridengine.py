@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import IPv4Network
@@ -18,6 +18,7 @@ from springtide.nodeset import expand
 from springtide.ports import Launch
 from springtide.providers.containers import Containers, Mount
 from tests.e2e.real import Json, RealCluster, cluster, remains, until
+from tests.e2e.test_faults import first_process, kill
 from tests.gridengine import conf
 from tests.gridengine.bed import GridEngine, gridengine
 from tests.providers.world import instances
@@ -60,6 +61,17 @@ class Site:
 
     def up(self) -> list[str]:
         return [name for name, state in self.states().items() if state == "ready"]
+
+    def end_execd(self, name: str) -> None:
+        """Without its jobs."""
+        found = []
+        space = Path(f"/proc/{first_process(self.real, name)}/ns/pid").readlink()
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if (process / "ns" / "pid").readlink() == space:
+                    found += [process] if (process / "comm").read_text() == "sge_execd\n" else []
+        (execd,) = found
+        kill(int(execd.name))
 
     def is_calm(self) -> bool:
         """No operation is at work, and all of them have said what they did."""
@@ -213,7 +225,8 @@ def test_a_stopped_cluster_starts_nothing_and_its_queue_is_kept() -> None:
 
 @pytest.mark.timeout(500)
 def test_while_qmaster_is_away_no_node_is_touched_and_then_all_goes_on() -> None:
-    """rule 1, rule 5. A minute, in which an idle node would long have gone."""
+    """rule 1, rule 5. A minute, in which an idle node would long have gone. Execds that end in it
+    are there again, and know their jobs."""
     with site(idle="40s") as here:
         job = here.held_open("go", "-pe", "by2", "2")
         brief = here.held_open("brief", "-pe", "by2", "2")
@@ -226,6 +239,8 @@ def test_while_qmaster_is_away_no_node_is_touched_and_then_all_goes_on() -> None
         before = here.states()
         assert sorted(before.values()) == ["off", "off", "ready", "ready"]
         here.bed.kill()
+        for name in here.up():
+            here.end_execd(name)
         seen = len(here.real.events())
         refused = here.real.tide("destroy", "--yes")
         assert refused.returncode == 1

@@ -181,6 +181,23 @@ def test_one_that_ran_for_long_may_end_as_often_as_it_likes(script: Path) -> Non
     assert "report-failure" not in str(lines(script, "told"))
 
 
+def test_while_the_batch_system_is_away_nobody_is_refused(script: Path, tmp_path: Path) -> None:
+    """It ends with its server, and starts when that is there again: no try is lost meanwhile."""
+    moms, asked = tmp_path / "moms", tmp_path / "asked"
+    program, agent = tmp_path / "pbs_mom", tmp_path / "tide's agent"
+    known = tmp_path / "known"
+    known.write_text(f"#!/bin/sh\necho >>{asked}\n[ $(($(wc -l <{asked}) % 9)) = 0 ]\n")
+    known.chmod(0o755)
+    part = {**ENTRY, "command": [str(program)], "ready": [str(known)]}
+    script.write_text(entry.render_service(part, str(agent)))
+    script.with_name("does").write_text(f'[ "$(wc -l <{moms})" = 3 ]; exit\n')
+    done = subprocess.run([script], capture_output=True, timeout=DEADLINE_S, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (len(lines(script, "moms")), len(lines(script, "asked"))) == (3, 27)
+    assert done.stdout.count(b"waiting for the batch system") == 3
+    assert "report-failure" not in str(lines(script, "told"))
+
+
 def test_the_service_that_is_stopped_takes_its_program_along(script: Path) -> None:
     """A second one would be started beside it."""
     script.with_name("does").write_text("exec sleep 600\n")

@@ -49,8 +49,8 @@ def test_it_asks_whether_qmaster_knows_it_before_it_starts(root: Path) -> None:
 def test_its_execd_starts_after_qmaster_has_entered_it(root: Path) -> None:
     """rule 10: one that is refused does not try again for a minute and a half."""
     script = render_service(part_of(entry(root, "main", [], "")), "/run/agent")
-    waits = script.index("until timeout 5 /usr/bin/qping -info head1")
-    assert waits < script.index("&& served; do")
+    assert "until timeout 5 /usr/bin/qping -info head1" in script.partition("known() {")[2]
+    assert "until known && began=$(date +%s) && served; do" in script
 
 
 def test_files_of_a_cell_that_nodes_mount_are_not_written_there(root: Path) -> None:

@@ -40,5 +40,4 @@ class QueueCloudNode:
     def _script(self) -> str:
         entry = self.entry(NAMELESS)
         prepare = entries.render_prepare(part_of(entry))
-        ready = entries.render_ready(entry.ready)
-        return f"set -eu\n{prepare}{ready}{entries.render_run(entry.command)}"
+        return f"set -eu\n{prepare}{entries.render_run(entry.command, entry.ready)}"

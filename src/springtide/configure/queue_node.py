@@ -142,5 +142,5 @@ def render_boot(node: QueueNode, entry: Entry) -> str:
         compare=entries.render_compare(entry.versions, str(node.version)),
         prepare=entries.render_prepare(part_of(entry)),
         health=health.render_boot(node.check),
-        run=entries.render_ready(entry.ready) + entries.render_run(entry.command),
+        run=entries.render_run(entry.command, entry.ready),
     )

@@ -51,8 +51,8 @@ CANNOT = "cannot join: "
 RUN = """\
 # Who comes before the batch system expects it is refused, and ends: it tries again. One that was
 # told to end has left. One that ran for long was not refused.
-tries={tries}
-until began=$(date +%s) && {command}; do
+{known}tries={tries}
+until {wait}began=$(date +%s) && {command}; do
     code=$?
     [ "$(($(date +%s) - began))" -lt {long} ] || tries={tries}
     tries=$((tries - 1))
@@ -63,14 +63,16 @@ until began=$(date +%s) && {command}; do
     sleep {pause}
 done
 """
-READY = """\
-# The batch system may have to learn of this machine first.
-tries={patience}
-until {command} >/dev/null 2>&1; do
-    tries=$((tries - 1))
-    [ "$tries" != 0 ] || echo "waiting for the batch system to know this machine"
-    sleep {pause}
-done
+KNOWN = """\
+# The batch system may have to learn of this machine first, or be away: nobody is refused then.
+known() {{
+    patience={patience}
+    until {command} >/dev/null 2>&1; do
+        patience=$((patience - 1))
+        [ "$patience" != 0 ] || echo "waiting for the batch system to know this machine"
+        sleep {pause}
+    done
+}}
 """
 PREPARE = """\
 {exports}command -v {program} >/dev/null || {{
@@ -201,18 +203,17 @@ def render_compare(versions: Sequence[str], version: str) -> str:
     return COMPARE.format(versions=_shell(versions), version=quote(version), cannot=quote(CANNOT))
 
 
-def render_ready(command: Sequence[str]) -> str:
-    """Waits until the batch system would take this machine, where that can be asked."""
-    if not command:
-        return ""
-    return READY.format(command=_shell(command), patience=PATIENCE, pause=PAUSE_S)
-
-
-def render_run(command: Sequence[str], say: str = "echo", served: str = "") -> str:
-    """Runs the program until it has left; `say` is a command that tells why it is given up, and
+def render_run(
+    command: Sequence[str], ready: Sequence[str] = (), say: str = "echo", served: str = ""
+) -> str:
+    """Runs the program until it has left, each time when the batch system would take this machine,
+    where that can be asked (`ready`). `say` is a command that tells why it is given up, and
     `served` one that runs the program, if something does."""
+    asked = KNOWN.format(command=_shell(ready), patience=PATIENCE, pause=PAUSE_S)
     return RUN.format(
         say=say,
+        known=asked if ready else "",
+        wait="known && " if ready else "",
         command=served or _shell(command),
         program=quote(command[0]),
         cannot=quote(CANNOT),
@@ -290,8 +291,8 @@ def render_service(part: Json, agent: str) -> str:
     command = _words(part["command"])
     head = "#!/bin/sh\n" + _exports(_environment(part))
     head += REFRESH.format(pause=REFRESH_S, agent=quote(agent), command=_shell(command))
-    head += render_ready(_words(part.get("ready", [])))
-    return head + render_run(command, f"{quote(agent)} report-failure", "served")
+    ready = _words(part.get("ready", []))
+    return head + render_run(command, ready, f"{quote(agent)} report-failure", "served")
 
 
 def _started() -> Tuple[int, str]:
