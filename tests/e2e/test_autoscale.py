@@ -148,10 +148,10 @@ def test_an_admin_powers_a_node_up_and_down_with_slurms_own_command(real: RealCl
 def test_a_reboot_asked_of_slurm_with_the_same_image_is_a_real_reboot(real: RealCluster) -> None:
     real.slurm("scontrol", "update", "nodename=pat-2", "state=power_up")
     until(lambda: real.states("pat-2") == {"ready"})
-    before, boot = real.record("pat-2")["pat-2"], until(lambda: real.node("pat-2")["BootTime"])
+    before, boot = real.record("pat-2")["pat-2"], until(lambda: booted_at(real, "pat-2"))
     until(lambda: time.strftime("%FT%T") > boot)  # in the same second it would look like this one
     real.slurm("scontrol", "reboot", "ASAP", "nextstate=resume", "pat-2")
-    until(lambda: real.node("pat-2")["BootTime"] > boot)
+    until(lambda: booted_at(real, "pat-2") > boot)
     until(lambda: real.node("pat-2")["State"] == "IDLE+CLOUD")
     until(lambda: real.states("pat-2") == {"ready"})
     after = real.record("pat-2")["pat-2"]
@@ -160,6 +160,11 @@ def test_a_reboot_asked_of_slurm_with_the_same_image_is_a_real_reboot(real: Real
     assert "instance rebooted" in [e["what"] for e in real.events(node="pat-2")]
     real.finished(real.sbatch("hostname", "-p", "patient", "-w", "pat-2"))
     real.slurm("scontrol", "update", "nodename=pat-2", "state=power_down")
+
+
+def booted_at(real: RealCluster, name: str) -> str:
+    """Empty as long as slurmctld does not tell."""
+    return str(real.node(name)["BootTime"]).replace("None", "")
 
 
 @pytest.mark.accepts("E27", "E7")
