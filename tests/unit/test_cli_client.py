@@ -59,6 +59,24 @@ def test_no_daemon_is_said_with_how_to_start_it(state: Path) -> None:
     assert f"start it with `tide deploy --state {state}`" in done.err
 
 
+def test_the_daemon_of_an_attached_cluster_is_started_by_attach(state: Path) -> None:
+    (state / "record.db").touch()
+    (state / "cluster.yaml").write_text("cluster: burst\nbatch: {attach: /etc/slurm/slurm.conf}\n")
+    said = run("status", "--state", str(state)).err
+    assert f"start it with `tide attach --state {state}`" in said
+
+
+@pytest.mark.parametrize("left", ["conf/springtide.conf", "bin/prolog"])
+def test_what_is_left_of_a_cluster_that_was_attached_is_removed_by_attach(
+    state: Path, left: str
+) -> None:
+    (state / "cluster.yaml").write_text("cluster: burst\nbatch: {attach: /etc/slurm/slurm.conf}\n")
+    (state / left).parent.mkdir()
+    (state / left).touch()
+    said = run("status", "--state", str(state)).err
+    assert f"`tide attach --remove --state {state}` removes the rest" in said
+
+
 def test_a_socket_that_a_dead_daemon_left_is_no_daemon(state: Path) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(state / "tide.sock"))

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from springtide.cli.endings import Complaint, Exit
-from springtide.cli.whereabouts import option
+from springtide.cli.whereabouts import starting
 from springtide.layout import Layout
 
 Json = dict[str, Any]
@@ -156,9 +156,7 @@ class Client:
         state = self.layout.state
         if not self.layout.is_ours:
             return f"there is no cluster in {state}; name another, or `tide deploy FILE` makes one"
-        known = self.stored_spec.exists()
-        start = f"tide deploy {option(state)}" if known else "tide deploy FILE"
-        return f"no daemon answers on {self.layout.socket}; start it with `{start}`"
+        return f"no daemon answers on {self.layout.socket}; {starting(self.layout)}"
 
 
 def _target(path: str, query: dict[str, object]) -> str:
