@@ -56,6 +56,7 @@ class People:
         nodes = self.parts.record.of(wanted)
         held = self.parts.holding.held_back(self.parts.spec)
         seen = await self.parts.batch.nodes(wanted)
+        self._refuse_unknown(wanted, seen)
         self.planner.refuse_starts_against_calendar(wanted, seen)
         how = decide.resume_by_hand(nodes, seen, held)
         if self.parts.spec.polled and (going := decide.let_go(nodes, seen)):
@@ -72,12 +73,21 @@ class People:
 
     def deployed(self, names: Iterable[str]) -> tuple[str, ...]:
         if self.parts.site is None:
+            command = "attach" if self.parts.spec.attached else "deploy"
             raise Unavailable(
-                f"{self.parts.spec.cluster} is not deployed yet; run `tide deploy` first"
+                f"{self.parts.spec.cluster} is not deployed yet; run `tide {command}` first"
             )
         if self.parts.stopped:
             raise Unavailable(f"{self.parts.spec.cluster} is stopped; run `tide start` first")
         return self.parts.spec.require(names)
+
+    def _refuse_unknown(self, names: Iterable[str], seen: Mapping[str, BatchNode]) -> None:
+        """The owner of a Slurm that is there without us has to let our nodes in first."""
+        unknown = [name for name in names if name not in seen]
+        if unknown and self.parts.spec.attached:
+            raise Unavailable(
+                f"Slurm does not know {fold(unknown)} yet; run `tide attach` to see what to do"
+            )
 
     async def _refuse_away(self, todo: str = "try again when it does") -> None:
         """Before anything is begun of which a batch system that is read has to hear."""

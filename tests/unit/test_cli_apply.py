@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from springtide.cli.endings import Exit
+from springtide.ports import Site, Unavailable
 from springtide.spec import parse
 from tests.unit.cli_world import LONG_S, SPEC, World, run, served
 
@@ -88,6 +89,29 @@ def test_one_need_not_wait(world: World) -> None:
     done = world.run("apply", "--yes", "--no-wait")
     id = world.operations()[0]["id"]
     assert done.out == f"operation {id}: enlarge c1; see `tide operations {id}`\n"
+
+
+def test_an_attached_cluster_that_waits_for_its_slurm_is_told_to_attach(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its owner has to let our nodes in first."""
+
+    async def not_included(site: Site) -> str:
+        raise Unavailable("slurm.conf does not include our file yet")
+
+    attached = SPEC.replace("{kind: fake}", "{attach: /etc/slurm/slurm.conf}", 1)
+    with served(attached) as world:
+        world.batch._nodes.pop("c1")
+        monkeypatch.setattr(world.batch, "reload", not_included)
+        cut_off(world)
+        assert "not applied to its end: run `tide attach`" in world.run("status").out
+        done = world.run("apply", "--yes")
+        assert done.code == Exit.FAILED
+        assert "`tide attach` tries again whatever else is missing" in done.err
+        done = world.run("resume", "c1")
+        assert done.code == Exit.FAILED
+        assert "Slurm does not know c1 yet; run `tide attach` to see what to do" in done.err
+        assert world.states("c1") == ["off"]
 
 
 def cut_off(world: World) -> None:

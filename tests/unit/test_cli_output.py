@@ -215,7 +215,7 @@ def test_a_silent_batch_system_is_said_in_the_status() -> None:
     answer |= {"file": None, "applied": False, "stopped": False, "control": "here"}
     answer |= {"maintenance": None, "held": {}, "holds": 0, "boots": [], "troubles": {}}
     answer["calendar"] = []
-    answer |= {"record": {"problem": None}}
+    answer |= {"record": {"problem": None}, "attached": False}
     text = render_status({**answer, "nodes": {"off": 0}, "operations": [operation()]}, NOW)
     assert "slurm does not answer: port taken" in text
     assert "not deployed; run `tide deploy FILE`" in text

@@ -126,6 +126,19 @@ def test_things_have_the_names_that_admins_know(kind: str, written: str, said: s
     assert voice(kind).say(written) == said
 
 
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("`tide deploy` tells it", "`tide attach` tells it"),
+        ("not deployed yet; run `tide deploy`.", "not deployed yet; run `tide attach`."),
+        ("drained by ann: no `tide deploy` now", "drained by ann: no `tide deploy` now"),
+    ],
+)
+def test_a_cluster_that_is_attached_is_told_to_attach(written: str, said: str) -> None:
+    attached = voice_of(parse(SPEC.format(batch="{attach: /etc/slurm/slurm.conf}"), "blue.yaml"))
+    assert attached.say(written) == said
+
+
 ROGUE = next(rule.why for rule in RULES if rule.name == "rogue")
 
 

@@ -106,10 +106,11 @@ def finish(change: Change, opened: list[Json], no_wait: bool) -> Exit:
         return Exit.DONE
     code = conclude(change.daemon, opened, no_wait)
     if code:
+        command = "attach" if change.status["attached"] else "apply"
         stay = "nodes that stayed leave when they are idle, and " if change.shrinks else ""
         output.note(
-            f"tide: {change.file.path} counts all the same: {stay}`tide apply` tries again "
-            "whatever else is missing"
+            f"tide: {change.file.path} counts all the same: {stay}`tide {command}` tries "
+            "again whatever else is missing"
         )
     elif not no_wait:
         output.put(f"cluster {change.status['cluster']} is as {change.file.path} says")

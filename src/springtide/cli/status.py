@@ -66,7 +66,8 @@ def _file(answer: Json) -> str:
     """Where people have it, and whether the cluster follows it."""
     file: str = answer["file"] or "the copy in the state directory"
     if is_cut_off(answer):
-        return f"{file}; not applied to its end: run `tide apply`"
+        command = "attach" if answer["attached"] else "apply"
+        return f"{file}; not applied to its end: run `tide {command}`"
     return f"{file}; being applied" if applying(answer) else file
 
 
@@ -88,7 +89,7 @@ def applying(answer: Json) -> list[Json]:
 
 def _control(answer: Json) -> str:
     if answer["control_address"] is None:
-        return "not deployed; run `tide deploy FILE`"
+        return f"not deployed; run `tide {'attach' if answer['attached'] else 'deploy'} FILE`"
     if answer["stopped"]:
         return "stopped; run `tide start`"
     places = {"here": "on this machine", "container": "in a container of its own"}

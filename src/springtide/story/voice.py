@@ -179,8 +179,11 @@ _STRANGERS: Mapping[str, str] = {
     ),
 }
 """How nodes are removed that bear our names and are not ours, where these can be told apart."""
+_ATTACHED = re.compile(r"`tide deploy`(?= tells )|(?<=not deployed yet; run )`tide deploy`")
+"""What `tide attach` does instead where the cluster is attached to a Slurm."""
 _MAY_CHANGE = re.compile(
-    r"[Ss]lurm|batch system|tasks of arrays|`s(?:control|cancel|prio|info|acct|queue) |`tide kill"
+    r"[Ss]lurm|batch system|tasks of arrays|`s(?:control|cancel|prio|info|acct|queue) |"
+    r"`tide (?:kill|deploy)"
 )
 """Whether a text may have to do with it at all: most have not."""
 
@@ -213,6 +216,8 @@ class Voice:
 
 def voice_of(spec: Cluster) -> Voice:
     """The voice for a cluster's batch system."""
+    if spec.attached:
+        return Voice(((_ATTACHED, "`tide attach`"),))
     polled = getattr(spec.batch, "polling", None) is not None
     return voice(spec.batch.kind if polled else "")
 
