@@ -215,6 +215,15 @@ def find_what_is_wrong(site: Existing) -> None:
     site.restart_slurmctld()
     assert site.attach().returncode == Exit.DONE
 
+    include = site.state / "conf" / "springtide.conf"
+    text = include.read_text()
+    include.unlink()
+    said = wrong(site, "check", str(site.file))
+    assert f"includes {include}, which is not there" in said
+    assert f"run `tide attach {site.file}`" in said
+    assert site.attach().returncode == Exit.DONE
+    assert include.read_text() == text
+
 
 def shown(site: Existing, key: str) -> str:
     lines = site.slurm("scontrol", "show", "config").splitlines()

@@ -1,18 +1,23 @@
 """What `tide attach` finds and says, from what a real slurmctld printed."""
 
+import asyncio
+import os
+import re
 import socket
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from springtide.batch import slurm_commands
 from springtide.batch.running import Output
+from springtide.batch.slurm_attached import AttachedSlurm
 from springtide.batch.slurm_attachment import Attachment
 from springtide.batch.slurm_commands import Commands
 from springtide.batch.slurm_existing import Conf, Line, Running, parse_lines, parse_running, read
 from springtide.batch.slurm_include import compose_include, decide_clashes
 from springtide.batch.slurm_standing import Standing
-from springtide.cli import attach_checks, attached_checks
+from springtide.cli import attach_checks, attached, attached_checks
 from springtide.cli.attach_checks import Sight
 from springtide.cli.attach_text import render_joining, render_leaving, render_restart
 from springtide.cli.client import Client
@@ -34,6 +39,8 @@ PartitionName=old Nodes=static[1-3] Default=YES
 """
 CLOUD = "provider: {kind: command, create: [on], delete: [off], list: [list]}"
 BATCH = "attach: /etc/slurm/slurm.conf, prolog: /etc/slurm/prolog"
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may write for others")
 
 
 class World:
@@ -324,6 +331,52 @@ def test_what_may_surprise_is_told(world: World) -> None:
     assert (found.ok, found.text) == (True, "0, so we give nodes of ours back to service")
     sight = world.loaded(conf="ProctrackType=proctrack/cgroup\n")
     assert only(state(sight), "cgroups").ok is None
+
+
+# --- an include that somebody deleted ------------------------------------------------------
+
+
+def without_include(world: World, taken: str = "") -> Attachment:
+    """slurm.conf includes our file, which is not there; slurmctld was seen to run with it."""
+    world.state.mkdir()
+    conf = world.state / "slurm.conf"
+    conf.write_text(f"{PLAIN}include {world.state}/conf/springtide.conf\n")
+    (world.state / "run").mkdir()
+    (world.state / "run" / "springtide.conf").write_text(taken)
+    return Attachment(world.cluster(f"attach: {conf}"))
+
+
+def refuse_to_run(command: object, *_: object) -> Output:
+    raise AssertionError(f"{command} would try for a minute")
+
+
+def test_an_include_that_is_gone_is_told_of_and_slurm_is_not_asked(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm_commands, "ran", refuse_to_run)
+    conf = without_include(world).conf
+    spec = world.cluster(f"attach: {conf}")
+    sight = attach_checks.see(Subject(spec, Client(spec.state), None, Path("/root/cluster.yaml")))
+    found = only(before(sight), "include")
+    gone = f"{conf}, line 7 includes {world.state}/conf/springtide.conf, which is not there"
+    assert (found.ok, found.text) == (False, f"{gone}, so that no command of Slurm answers")
+    assert found.todo == "run `tide attach /root/cluster.yaml`"
+    assert "slurmctld" not in [check.name for check in before(sight)]
+    with pytest.raises(Unavailable, match=re.escape(f"{gone}; run `tide attach`")):
+        asyncio.run(AttachedSlurm(spec).jobs())
+
+
+@needs_root
+def test_an_include_that_is_gone_is_written_as_slurmctld_last_ran_with_it(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    attachment = without_include(world, "TreeWidth=12\n")
+    spec = world.cluster(f"attach: {attachment.conf}")
+    attached.restore(spec)
+    assert attachment.include.read_text() == "TreeWidth=12\n"
+    assert "springtide.conf, which is not there; it was written again" in capsys.readouterr().err
+    attached.restore(spec)
+    assert capsys.readouterr().err == ""
 
 
 # --- what is to be done ------------------------------------------------------------------------

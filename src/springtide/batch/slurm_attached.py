@@ -49,7 +49,8 @@ class AttachedSlurm(Slurm):
         return ""
 
     def _silent(self) -> str:
-        return ""
+        gone = self._attachment.gone()
+        return f"{gone}; run `tide attach`" if gone else ""
 
     async def prepare(self, site: Site) -> None:
         """Have it know our nodes, before there are any; raises Waiting."""

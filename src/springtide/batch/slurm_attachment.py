@@ -52,7 +52,7 @@ class Attachment:
         self._cluster = cluster
         self._layout = Layout(cluster.state)
         self._user = batch.user
-        self.commands = Commands(batch.attach, "is batch.attach right?")
+        self.commands = Commands(batch.attach, "is batch.attach right?", silent=self.gone)
 
     @property
     def conf(self) -> Path:
@@ -80,6 +80,19 @@ class Attachment:
             return slurm_existing.read(self.conf, self.include)
         except UnreadableConf as error:
             raise Unavailable(str(error)) from error
+
+    def gone(self) -> str:
+        """That slurm.conf includes our file, and it is not there, in words: no command of Slurm
+        answers then, and each tries for a minute."""
+        if self.include.exists():
+            return ""
+        try:
+            line = self.read_conf().ours
+        except Unavailable:
+            return ""
+        if line is None:
+            return ""
+        return f"{line.file}, line {line.number} includes {self.include}, which is not there"
 
     def read_running(self) -> Running:
         return self._asked(slurm_existing.parse_running, "scontrol", "show", "config")
@@ -134,8 +147,23 @@ class Attachment:
         write(self._taken, now.wanted)
         return "slurmctld runs with our nodes" if now.taken != now.wanted else ""
 
+    def restore(self) -> str:
+        """Write the include again if it is gone, as slurmctld last ran with it; says so.
+
+        One that it never ran with is empty, until it is known what it should be.
+        """
+        if not (gone := self.gone()):
+            return ""
+        try:
+            directory(self.include.parent, "root", 0o755)
+            write(self.include, self.taken)
+        except OSError as error:
+            raise Unavailable(f"{gone}; it cannot be written: {error.strerror}") from error
+        return f"{gone}; it was written again"
+
     def load(self) -> Standing:
         """The same, but for our own account of it. Raises Waiting for what its owner must do."""
+        self.restore()
         before = self.look()
         try:
             self._install(before)

@@ -77,12 +77,14 @@ def _refuse_own(spec: "Cluster", path: Path) -> None:
 
 
 def _attach(spec: "Cluster", path: Path, consent: Consent, *, dry_run: bool) -> Exit:
-    from springtide.cli.attached import look_around, required, will_be_attached
+    from springtide.cli.attached import look_around, required, restore, will_be_attached
     from springtide.cli.subject import subject
 
     daemon = Client(spec.state)
     status = serving.status_of(daemon)
     serving.refuse_other(status, spec)
+    if not dry_run:
+        restore(spec)
     about = subject(spec, path)
     found = required(about)
     if dry_run or _is_wrong(found):

@@ -109,6 +109,10 @@ def look_at_conf(sight: Sight) -> Iterator[Check]:
 
 
 def look_at_slurmctld(sight: Sight) -> Iterator[Check]:
+    if gone := sight.attachment.gone():
+        text = f"{gone}, so that no command of Slurm answers"
+        yield Check("include", False, text, sight.subject.deploy)
+        return
     if isinstance(sight.running, Unavailable):
         yield Check("slurmctld", False, str(sight.running), "start it, or correct batch.attach")
         return

@@ -34,6 +34,7 @@ def remove_attached(spec: Cluster, consent: Consent, *, dry_run: bool = False) -
         output.put(_render_intent(spec, attachment))
         output.note(NO_CHANGE)
         return Exit.DONE
+    attached.restore(spec)
     if daemon.layout.record.exists():
         _refuse_jobs(attachment, consent)
         what = f"take cluster {spec.cluster} out of {attachment.conf}"

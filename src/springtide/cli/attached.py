@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from springtide.batch.slurm_attachment import ADVICE
+from springtide.batch.slurm_attachment import ADVICE, Attachment
 from springtide.batch.slurm_existing import Running
 from springtide.batch.slurm_standing import Standing
 from springtide.cli import (
@@ -12,10 +12,12 @@ from springtide.cli import (
     checks,
     file_checks,
     machine_checks,
+    output,
 )
 from springtide.cli.attach_checks import Sight, see
 from springtide.cli.attach_text import render_joining, render_restart
 from springtide.cli.client import Json
+from springtide.cli.endings import Complaint
 from springtide.cli.join_checks import look_at_join
 from springtide.cli.rising import changes
 from springtide.cli.served_checks import look_at_served
@@ -23,6 +25,7 @@ from springtide.cli.subject import Check, Subject, look
 from springtide.cli.whereabouts import option
 from springtide.model import OperationState
 from springtide.ports import Unavailable
+from springtide.spec import Cluster
 
 MACHINE = (checks.look_at_programs, checks.look_at_state, checks.look_at_kernel)
 FILE = (
@@ -80,6 +83,16 @@ def will_be_attached(subject: Subject) -> bool:
     if isinstance(now, Unavailable) or now.conf.ours is None:
         return False
     return now.is_taken or now.may_reload
+
+
+def restore(spec: Cluster) -> None:
+    """An include that is gone comes first: without it no command of that Slurm answers."""
+    try:
+        told = Attachment(spec).restore()
+    except Unavailable as error:
+        raise Complaint(str(error)) from None
+    if told:
+        output.note(f"tide: {told}")
 
 
 # --- what is told --------------------------------------------------------------------------
