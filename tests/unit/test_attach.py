@@ -9,13 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from springtide.batch import slurm_commands
+from springtide.batch import slurm_commands, slurm_munge
 from springtide.batch.running import Output
 from springtide.batch.slurm_attached import AttachedSlurm
 from springtide.batch.slurm_attachment import Attachment
 from springtide.batch.slurm_commands import Commands
-from springtide.batch.slurm_existing import Conf, Line, Running, parse_lines, parse_running, read
+from springtide.batch.slurm_existing import (
+    MUNGE_SOCKET,
+    Conf,
+    Line,
+    Running,
+    parse_lines,
+    parse_running,
+    read,
+)
 from springtide.batch.slurm_include import compose_include, decide_clashes
+from springtide.batch.slurm_service import PATH
 from springtide.batch.slurm_standing import Standing
 from springtide.cli import attach_checks, attached, attached_checks
 from springtide.cli.attach_checks import Sight
@@ -134,6 +143,32 @@ def test_an_answer_that_makes_no_sense_is_told_in_words(
         attachment.jobs()
     with pytest.raises(Unavailable, match="scontrol did not print the configuration"):
         attachment.read_running()
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("munge", "limit_s", "said"),
+    [
+        ("echo 'Failed to access /s' >&2; exit 6", 60, "munge says: Failed to access /s"),
+        ("exec sleep infinity", 0.1, "munge took longer than 0.1 s"),
+    ],
+)
+def test_a_munged_that_is_away_is_to_be_started(
+    world: World,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    munge: str,
+    limit_s: float,
+    said: str,
+) -> None:
+    (tmp_path / "munge").write_text(f"#!/bin/sh\n{munge}\n")
+    (tmp_path / "munge").chmod(0o755)
+    monkeypatch.setattr(slurm_munge, "PATH", f"{tmp_path}:{PATH}")
+    monkeypatch.setattr(slurm_munge, "ANSWER_S", limit_s)
+    (found,) = attach_checks.look_at_munge(world.sight())
+    assert found.ok is False
+    assert found.text == f"munged at {MUNGE_SOCKET} does not answer: {said}"
+    assert found.todo == "start munged; if it runs, restart it"
 
 
 def test_a_version_that_is_too_old_is_refused(world: World) -> None:

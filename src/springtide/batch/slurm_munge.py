@@ -19,9 +19,16 @@ from springtide.ports import Unavailable
 ANSWER_S = 10.0
 
 
+class MungedAway(Unavailable):
+    """The munged whose key it should be does not answer, so nobody can tell."""
+
+
 def try_key(key: Path, munged: Path) -> None:
     """Raises Unavailable if a credential of the munged at this socket is not of this key."""
-    credential = _run(["munge", "--no-input", f"--socket={munged}"], f"munge at {munged}")
+    try:
+        credential = _run(["munge", "--no-input", f"--socket={munged}"], "munge")
+    except Unavailable as error:
+        raise MungedAway(f"munged at {munged} does not answer: {error}") from error
     with tempfile.TemporaryDirectory(prefix="tide-munge-") as name:
         place, owner = Path(name), account(MUNGE_USER)
         os.chown(place, owner.pw_uid, owner.pw_gid)
@@ -68,8 +75,10 @@ def _run(command: list[str], who: str) -> str:
             timeout=ANSWER_S,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise Unavailable(f"{who} does not answer: {error}") from error
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"{who} took longer than {ANSWER_S:g} s") from None
+    except OSError as error:
+        raise Unavailable(f"cannot run {command[0]}: {error.strerror}") from error
     if done.returncode:
         raise Unavailable(f"{who} says: {error_text(done.stderr)}")
     return done.stdout

@@ -15,7 +15,7 @@ from springtide.batch.slurm_attachment import Attachment
 from springtide.batch.slurm_conf import TooOldError, check_version
 from springtide.batch.slurm_existing import MUNGE_KEY, Conf, Running, parse_lines
 from springtide.batch.slurm_include import parse_former
-from springtide.batch.slurm_munge import try_key
+from springtide.batch.slurm_munge import MungedAway, try_key
 from springtide.batch.slurm_service import read
 from springtide.batch.slurm_standing import Standing
 from springtide.cli.subject import Check, Subject
@@ -158,6 +158,8 @@ def look_at_munge(sight: Sight) -> Iterator[Check]:
         return
     try:
         try_key(key, slurm_existing.places(sight.conf).socket)
+    except MungedAway as error:
+        yield Check("munge", False, str(error), "start munged; if it runs, restart it")
     except Unavailable as error:
         todo = "set batch.munge_key to the key of that Slurm's munged"
         yield Check("munge", False, str(error), todo)
