@@ -118,7 +118,7 @@ def only(checks: list[Check], name: str) -> Check:
 
 
 def before(sight: Sight) -> list[Check]:
-    looks = [look for look in attach_checks.REQUIRED if look not in UNTRIED]
+    looks = [look for look in attach_checks.required(sight) if look not in UNTRIED]
     return attached_checks.look(looks, sight)
 
 
@@ -204,6 +204,20 @@ def test_a_power_saving_of_theirs_is_refused(world: World) -> None:
     found = only(before(world.sight(conf=f"{PLAIN}ResumeProgram=/sbin/wake\n")), "their programs")
     assert found.ok is False
     assert "ResumeProgram is /sbin/wake" in found.text
+
+
+def test_a_slurm_has_one_cluster_attached_to_it(world: World, tmp_path: Path) -> None:
+    """What is said of programs and partitions of others would break the first one."""
+    first = tmp_path / "burst"
+    first.mkdir()
+    conf = PLAIN.replace("/etc/slurm/prolog", f"{first}/bin/prolog")
+    conf += f"PartitionName=main Nodes=ALL\nResumeProgram={first}/bin/resume\n"
+    assert "other cluster" not in [check.name for check in before(world.sight(conf=conf))]
+    (first / "cluster.yaml").touch()
+    (found,) = [check for check in before(world.sight(conf=conf)) if check.ok is False]
+    assert found.name == "other cluster"
+    assert found.text.startswith(f"the cluster in {first} is attached to this Slurm already")
+    assert found.todo.startswith(f"add your groups to its file (see `tide status --state {first}`)")
 
 
 def test_a_prolog_of_theirs_must_be_chained(world: World) -> None:

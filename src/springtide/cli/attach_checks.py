@@ -19,6 +19,8 @@ from springtide.batch.slurm_munge import MungedAway, try_key
 from springtide.batch.slurm_service import read
 from springtide.batch.slurm_standing import Standing
 from springtide.cli.subject import Check, Subject
+from springtide.cli.whereabouts import option
+from springtide.layout import Layout
 from springtide.nodeset import fold
 from springtide.ports import Unavailable
 from springtide.spec import Slurm
@@ -56,6 +58,14 @@ class Sight:
         if isinstance(self.conf, Unavailable):
             return {}
         return parse_former(read(self.attachment.include)) | self.conf.settings
+
+    @property
+    def other(self) -> Path | None:
+        """The state directory of another cluster that is attached to that Slurm."""
+        program = Path(self.theirs.get("resumeprogram", ""))
+        layout = Layout(program.parent.parent)
+        is_other = program.parent == layout.programs and layout.state != self.subject.spec.state
+        return layout.state if is_other and layout.is_ours else None
 
     @property
     def is_loaded(self) -> bool:
@@ -170,6 +180,18 @@ def look_at_munge(sight: Sight) -> Iterator[Check]:
 # --- what is ours beside what is theirs --------------------------------------------------
 
 
+def look_at_other_cluster(sight: Sight) -> Iterator[Check]:
+    """Whoever made room for us as beside programs of theirs would break it."""
+    if (other := sight.other) is not None:
+        chosen = option(other)
+        text = f"the cluster in {other} is attached to this Slurm already, which can have only one"
+        todo = (
+            f"add your groups to its file (see `tide status {chosen}`), and run "
+            f"`tide attach {chosen}`"
+        )
+        yield Check("other cluster", False, text, todo)
+
+
 def look_at_names(sight: Sight) -> Iterator[Check]:
     if isinstance(sight.conf, Unavailable):
         return
@@ -245,9 +267,16 @@ REQUIRED: Sequence[Look] = (
     look_at_version,
     look_at_rights,
     look_at_munge,
+)
+BESIDE: Sequence[Look] = (
     look_at_names,
     look_at_their_programs,
     look_at_prolog,
     look_at_reboot,
     look_at_include,
 )
+
+
+def required(sight: Sight) -> Sequence[Look]:
+    """All that must be right; beside another cluster of ours nothing else would be good advice."""
+    return (*REQUIRED, *((look_at_other_cluster,) if sight.other else BESIDE))

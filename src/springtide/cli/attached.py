@@ -63,7 +63,7 @@ def look_around(subject: Subject) -> tuple[list[Check], Sight]:
 
 
 def _required(subject: Subject, sight: Sight) -> list[Check]:
-    found = attached_checks.look(attach_checks.REQUIRED, sight)
+    found = attached_checks.look(attach_checks.required(sight), sight)
     return list(dict.fromkeys([*found, *look((*MACHINE, *FILE), subject)]))
 
 
