@@ -220,6 +220,12 @@ def test_a_slurm_has_one_cluster_attached_to_it(world: World, tmp_path: Path) ->
     assert found.todo.startswith(f"add your groups to its file (see `tide status --state {first}`)")
 
 
+def test_of_a_slurm_conf_that_cannot_be_read_nothing_else_is_said(world: World) -> None:
+    missing = Unavailable("/x/slurm.conf cannot be read: No such file or directory")
+    sight = replace(world.sight(), conf=missing, running=missing, standing=missing)
+    assert "their programs" not in [check.name for check in before(sight)]
+
+
 def test_a_prolog_of_theirs_must_be_chained(world: World) -> None:
     cluster = world.cluster("attach: /etc/slurm/slurm.conf")
     found = only(before(world.sight(cluster)), "their prolog")

@@ -217,6 +217,8 @@ def _partitions(sight: Sight) -> set[str]:
 
 def look_at_their_programs(sight: Sight) -> Iterator[Check]:
     """Slurm has one of each."""
+    if isinstance(sight.conf, Unavailable):
+        return
     ours = f"{sight.subject.daemon.layout.programs}/"
     found = {key: sight.theirs.get(key, ours) for key in OTHERS_PROGRAMS}
     foreign = {key: value for key, value in found.items() if not value.startswith(ours)}
