@@ -26,10 +26,12 @@ from springtide.batch.slurm_existing import (
 from springtide.batch.slurm_include import compose_include, decide_clashes
 from springtide.batch.slurm_service import PATH
 from springtide.batch.slurm_standing import Standing
-from springtide.cli import attach_checks, attached, attached_checks
+from springtide.cli import attach_checks, attach_remove, attached, attached_checks
 from springtide.cli.attach_checks import Sight
 from springtide.cli.attach_text import render_joining, render_leaving, render_restart
 from springtide.cli.client import Client
+from springtide.cli.consent import Consent
+from springtide.cli.endings import Complaint
 from springtide.cli.main import app
 from springtide.cli.subject import Check, Subject
 from springtide.ports import Unavailable
@@ -502,6 +504,19 @@ def test_whoever_leaves_says_what_to_put_back(world: World) -> None:
         "then run this again, which removes the rest:",
         "  tide attach --remove",
     ]
+
+
+def test_whoever_leaves_a_slurmctld_that_is_away_is_told_to_start_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With --yes it is refused all the same, while a node is up."""
+
+    def away(*_: object) -> Output:
+        raise Unavailable("nobody answers")
+
+    monkeypatch.setattr(Commands, "run", away)
+    with pytest.raises(Complaint, match="nobody answers; start slurmctld, and run this again; if"):
+        attach_remove._refuse_jobs(Attachment(world.cluster()), Consent(yes=False))
 
 
 def test_a_file_without_attach_is_told_what_to_do(

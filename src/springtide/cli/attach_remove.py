@@ -53,7 +53,10 @@ def _refuse_jobs(attachment: Attachment, consent: Consent) -> None:
     try:
         jobs = attachment.jobs()
     except Unavailable as error:
-        raise Complaint(f"cannot see whether jobs need our nodes: {error}; say --yes") from None
+        raise Complaint(
+            f"cannot see whether jobs need our nodes: {error}; start slurmctld, and run this "
+            "again; if it is gone for good, say --yes, which works while no node of ours is up"
+        ) from None
     if jobs:
         raise Complaint(
             f"{render_jobs(jobs)}; wait for them, or say --yes: then those that run are waited "
