@@ -48,6 +48,10 @@ class DaemonError(Exception):
     """The daemon cannot start; the text says why and what to do."""
 
 
+class WrongFile(DaemonError):
+    """It cannot before somebody has corrected the cluster file, or the environment."""
+
+
 class Chores:
     """Small tasks beside the operations, of which none is forgotten when the daemon stops."""
 
@@ -92,7 +96,7 @@ class Daemon:
         """Everything the daemon does by itself, for the length of the block."""
         await self.parts.load()
         if refusals := await self.parts.refusals():
-            raise DaemonError("\n".join(refusals))
+            raise WrongFile("\n".join(refusals))
         await self.parts.record.store.forget_answered(self.parts.record.now())
         await self.joining.load()
         await self._install()

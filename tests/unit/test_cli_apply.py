@@ -8,7 +8,7 @@ import pytest
 
 from springtide.cli.endings import Exit
 from springtide.ports import Site, Unavailable
-from springtide.spec import parse
+from springtide.spec import environment, parse
 from tests.unit.cli_world import LONG_S, SPEC, World, run, served
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
@@ -162,6 +162,23 @@ def test_a_file_that_cannot_be_applied_is_told(
     assert said in done.err
     assert str(world.file) in done.err
     assert len(world.operations()) == 1
+
+
+def test_a_variable_that_asks_for_what_cannot_change_is_named(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = world.file.parent
+    monkeypatch.setattr(environment, "PLACE", place)
+    (place / "sim.env").write_text("CLEANUP_NODE_WAIT_TIME=300\nBATCH_SYSTEM=slurm\n")
+    done = world.run("apply", "--yes")
+    assert done.code == Exit.WRONG
+    first, change, *_, variable = done.err.splitlines()
+    assert first == f"tide: {world.file} cannot be applied:"
+    assert change.startswith("batch.kind cannot change from fake to slurm while the cluster lives")
+    assert variable == (
+        f"{place}/sim.env:2:1: BATCH_SYSTEM: it sets batch.kind to slurm, which goes before the "
+        "cluster file; put it back here"
+    )
 
 
 def test_another_file_is_the_cluster_s_file_from_then_on(world: World) -> None:

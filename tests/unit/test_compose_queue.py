@@ -1,5 +1,6 @@
 """Clusters whose batch system is read, put together: what they need, and how nodes boot."""
 
+import asyncio
 import subprocess
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
@@ -21,7 +22,7 @@ from springtide.compose import compose
 from springtide.compose_queue import NOWHERE, UNUSED, _nowhere, _servers, members, queue_of
 from springtide.configure.membership import Around, Newcomer
 from springtide.configure.queue_node import HERE
-from springtide.daemon import Daemon, DaemonError
+from springtide.daemon import Daemon, DaemonError, WrongFile
 from springtide.layout import Layout
 from springtide.model import Node
 from springtide.ports import Member, Site, Unavailable
@@ -239,22 +240,34 @@ partitions: {{cloud: {{groups: [g]}}}}
 @pytest.mark.parametrize(
     ("variables", "refused"),
     [
-        ("CLEANUP_NODE_WAIT_TIME=300\n", ""),
-        ("BATCH_SYSTEM=openpbs\n", "batch.kind cannot change from torque to openpbs while"),
-        ("PROVIDER_NAME=containers\n", "cannot move from none to containers"),
+        ("CLEANUP_NODE_WAIT_TIME=300\n", []),
+        (
+            "PROVIDER_NAME=none\nBATCH_SYSTEM=openpbs\n",
+            [
+                "batch.kind cannot change from torque to openpbs while the cluster lives: the "
+                "batch system runs; put it back, or destroy the cluster and deploy it again",
+                "hy.env:2:1: BATCH_SYSTEM: it sets batch.kind to openpbs, which goes before the "
+                "cluster file; put it back here",
+            ],
+        ),
+        (
+            "PROVIDER_NAME=containers\n",
+            [
+                "nodes of group g cannot move from none to containers; give nodes elsewhere a "
+                "group and names of their own",
+                "hy.env:1:1: PROVIDER_NAME: it sets provider.kind to containers, which goes before "
+                "the cluster file; put it back here",
+            ],
+        ),
     ],
 )
 async def test_a_restart_with_another_environment_refuses_what_apply_would(
-    place: Path, monkeypatch: pytest.MonkeyPatch, variables: str, refused: str
+    place: Path, monkeypatch: pytest.MonkeyPatch, variables: str, refused: list[str]
 ) -> None:
     monkeypatch.setattr(environment, "PLACE", place)
     with_commands(place, "torque")
     text = LIVES.format(place=place)
-    (place / "state").mkdir()
-    before = compose(parse(text, "cluster.yaml"))
-    await before.parts.load()
-    await before.parts.keep_site(SITE)
-    await before.parts.record.store.close()
+    await live(place, text)
     (place / "hy.env").write_text(variables)
     after = compose(parse(text, "cluster.yaml"))
     try:
@@ -262,11 +275,35 @@ async def test_a_restart_with_another_environment_refuses_what_apply_would(
             await after.parts.load()
             assert await after.parts.refusals() == ()
             return
-        with pytest.raises(DaemonError, match=refused):
+        with pytest.raises(WrongFile) as caught:
             async with after.running():
                 pass
+        assert str(caught.value).replace(f"{place}/", "").splitlines() == refused
     finally:
         await after.parts.record.store.close()
+
+
+async def live(place: Path, text: str) -> None:
+    """As a cluster that was deployed from this file."""
+    (place / "state").mkdir()
+    daemon = compose(parse(text, "cluster.yaml"))
+    await daemon.parts.load()
+    await daemon.parts.keep_site(SITE)
+    await daemon.parts.record.store.close()
+
+
+@pytest.mark.accepts("N14")
+def test_a_file_that_cannot_be_followed_is_a_wrong_one_for_systemd_too(place: Path) -> None:
+    """Else the unit would start the daemon again and again."""
+    text = LIVES.format(place=place)
+    for kind in ("torque", "openpbs"):
+        with_commands(place, kind)
+    asyncio.run(live(place, text))
+    file = place / "cluster.yaml"
+    file.write_text(text.replace("kind: torque", "kind: openpbs"))
+    done = subprocess.run([*TIDE, "daemon", str(file)], capture_output=True, text=True, check=False)
+    assert "batch.kind cannot change from torque to openpbs while" in done.stderr
+    assert done.returncode == 2
 
 
 def test_nothing_is_attached_to_it(place: Path) -> None:
@@ -470,7 +507,8 @@ def test_a_grid_engine_that_does_not_take_this_machine_need_not_be_started(
     (server,) = gridengine_says(place, f"echo 'error: {said}' >&2; exit 1")
     assert (server.ok, said in server.text) == (None, True)
     assert (server.todo, "start it" in server.todo) == (TRUST, False)
-    status = {"control_address": "x", "batch": {"problem": f"{server.text}; {TRUST}"}}
+    batch = {"kind": "gridengine", "problem": f"{server.text}; {TRUST}"}
+    status = {"control_address": "x", "batch": batch}
     spec = spec_of(place, "gridengine")
     (told,) = checks.look_at_batch(replace(subject(spec), status=status))
     assert (told.text, told.todo) == (server.text, TRUST)

@@ -78,6 +78,16 @@ def test_an_image_that_the_file_does_not_name_is_the_clouds_own(place: Path) -> 
     assert str(spec.shared[-1].path) == "/mnt"
 
 
+def test_an_image_that_only_a_cloud_could_know_is_told_with_its_name(place: Path) -> None:
+    text = TEXT.replace("{kind: command, create: [on], delete: [off], list: [list]}", "{}")
+    said = refused(place, "IMAGE_NAME=debian-12\n", text.replace("id: base-1", "path: /srv/base"))
+    assert said == (
+        "blue.env:1:1: IMAGE_NAME: 'debian-12' is none of the cluster file's `images`, and "
+        "containers needs a path; add one there, such as `images: {base: {path: …}}`, and name it "
+        "here"
+    )
+
+
 def test_a_file_without_partitions_gets_the_queue(place: Path) -> None:
     text = TEXT.replace("partitions: {cloud: {groups: [general]}}\n", "")
     found = read(place, "QUEUE_NAME=cloud\n", text).partitions
@@ -102,8 +112,16 @@ def test_what_is_empty_or_not_ours_changes_nothing(place: Path) -> None:
         ("FLAVOR_NAME=larg", "blue.env:1:1: FLAVOR_NAME: group 'general'"),
         ("QUEUE_NAME=a b", "blue.env:1:1: QUEUE_NAME: "),
         ("NFS_MOUNT_POINT=nas:/x\nNFS_LOCAL_DIR=data", "blue.env:2:1: NFS_LOCAL_DIR: "),
-        ("\nexport QUEUE_NAME=x", "blue.env:2:1: QUEUE_NAME: this line is no NAME=VALUE"),
-        ("QUEUE_NAME: x", "blue.env:1:1: QUEUE_NAME: this line is no NAME=VALUE"),
+        (
+            "\nexport QUEUE_NAME=x",
+            "blue.env:2:1: QUEUE_NAME: this line is no NAME=VALUE, and systemd passes it over; "
+            "take out `export`, or begin it with #",
+        ),
+        (
+            "QUEUE_NAME: x",
+            "blue.env:1:1: QUEUE_NAME: this line is no NAME=VALUE, and systemd passes it over; "
+            "correct it, or begin it with #",
+        ),
         ("X=1\n" * 25_001, "blue.env: the environment of the service cannot be read: it has over"),
     ],
 )
@@ -222,6 +240,23 @@ def test_check_tells_what_is_set_and_no_secret(place: Path) -> None:
     assert idle.ok is None
     assert idle.text == f"VCP_ACCESSKEY of {place}/blue.env: of no meaning here"
     assert "hunter2" not in f"{done}{idle}"
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ("QUEUE_NAME=nightly", "the partition is 'nightly' (QUEUE_NAME)"),
+        ("IMAGE_NAME=debian-12", "groups.general.image is 'debian-12' (IMAGE_NAME)"),
+        (
+            "NFS_MOUNT_POINT=nas:/export\nNFS_LOCAL_DIR=/data",
+            "a path of shared is '/data' (NFS_LOCAL_DIR), its source is 'nas:/export' "
+            "(NFS_MOUNT_POINT)",
+        ),
+    ],
+)
+def test_check_calls_what_is_set_as_people_do(place: Path, variables: str, said: str) -> None:
+    (told,) = look_at_environment(subject(read(place, variables), place / "cluster.yaml"))
+    assert told.text == f"{place}/blue.env: {said}"
 
 
 def test_other_changes_of_the_file_go_on(place: Path) -> None:

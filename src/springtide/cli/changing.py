@@ -95,7 +95,10 @@ def foresee(daemon: Client, status: Json, file: ClusterFile, sizes: Sizes | None
     body = {"spec": file.text, "file": str(file.path), "dry_run": True, "sizes": known}
     foreseen = daemon.post("/apply", body)
     if refusals := foreseen["refusals"]:
-        raise Complaint("\n".join([f"{file.path} cannot be applied:", *refusals]), Exit.WRONG)
+        from springtide.spec import environment
+
+        said = [*refusals, *environment.blamed(status["cluster"], refusals)]
+        raise Complaint("\n".join([f"{file.path} cannot be applied:", *said]), Exit.WRONG)
     return Change(daemon, status, file, foreseen, known)
 
 

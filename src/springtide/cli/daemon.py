@@ -25,7 +25,7 @@ def daemon(
 
     from springtide.api.server import serve
     from springtide.cli import controlled
-    from springtide.daemon import DaemonError
+    from springtide.daemon import DaemonError, WrongFile
     from springtide.ports import StoreError
 
     controlled.refuse_outside(spec)
@@ -33,6 +33,8 @@ def daemon(
         signal.signal(number, _stop)
     try:
         asyncio.run(serve(spec, path))
+    except WrongFile as error:
+        raise Complaint(str(error), Exit.WRONG) from None
     except (DaemonError, StoreError) as error:
         raise Complaint(str(error)) from None
 

@@ -7,7 +7,7 @@ which is for systemd alone. Called by `read`.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from springtide.spec import variables
 from springtide.spec.checks import QUEUED
 from springtide.spec.findings import Finding, Loc, section
+from springtide.spec.images import provider_of, takes_paths
 from springtide.spec.problems import Problem
 from springtide.spec.values import shown
 from springtide.spec.variables import Variable
@@ -47,10 +48,15 @@ class Setting:
     variable: Variable
     loc: Loc
     value: Any
+    what: str = ""
+    """What people call it, if not by its key."""
 
     @property
     def key(self) -> str:
         return ".".join(str(part) for part in self.loc)
+
+    def __str__(self) -> str:
+        return f"{self.what or self.key} is {shown(_text(self.value))} ({self.variable.name})"
 
 
 @dataclass(slots=True)
@@ -145,7 +151,9 @@ def _variables(text: str, found: Applied) -> Iterator[Variable]:
             yield one
         elif meant := sorted(one.words.intersection(KNOWN)):
             message = f"{', '.join(meant)}: this line is no NAME=VALUE, and systemd passes it over"
-            found.problems.append(Problem(found.file, one.line, 1, message))
+            advice = "take out `export`" if "export" in one.words else "correct it"
+            said = f"{message}; {advice}, or begin it with #"
+            found.problems.append(Problem(found.file, one.line, 1, said))
         else:
             found.passed.append(one.line)
 
@@ -153,6 +161,15 @@ def _variables(text: str, found: Applied) -> Iterator[Variable]:
 def _set(found: Applied, variable: Variable, loc: tuple[str, ...], value: Any) -> None:
     found.data = _with(found.data, loc, value)
     found.settings.append(Setting(variable, loc, value))
+
+
+def _set_own_image(found: Applied, variable: Variable, group: str) -> None:
+    """An image that only the cloud knows: with its name as id, under a name of ours."""
+    image, of_group = ("images", OWN_IMAGE, "id"), ("groups", group, "image")
+    found.data = _with(_with(found.data, image, variable.value), of_group, OWN_IMAGE)
+    found.settings += [
+        Setting(variable, loc, variable.value, ".".join(of_group)) for loc in (image, of_group)
+    ]
 
 
 def _with(data: Any, loc: tuple[str, ...], value: Any) -> Any:
@@ -190,7 +207,8 @@ def _set_queue(found: Applied, variable: Variable | None) -> None:
     usual = {"groups": list(section(found.data, "groups")), "default": True}
     alone = next(iter(partitions.values()), usual)
     found.data = {**found.data, "partitions": {variable.value: alone}}
-    found.settings.append(Setting(variable, ("partitions", variable.value), variable.value))
+    loc = ("partitions", variable.value)
+    found.settings.append(Setting(variable, loc, variable.value, "the partition"))
 
 
 def _group(found: Applied, variable: Variable) -> str | None:
@@ -215,10 +233,16 @@ def _set_image(found: Applied, variable: Variable | None) -> None:
     if variable is None or not (group := _group(found, variable)):
         return
     name = variable.value
-    if name != "host" and name not in section(found.data, "images"):
-        _set(found, variable, ("images", OWN_IMAGE, "id"), name)
-        name = OWN_IMAGE
-    _set(found, variable, ("groups", group, "image"), name)
+    provider = provider_of(found.data, section(section(found.data, "groups"), group))
+    if name == "host" or name in section(found.data, "images"):
+        _set(found, variable, ("groups", group, "image"), name)
+    elif takes_paths(provider):
+        kind = provider.get("kind", "containers")
+        message = f"{shown(name)} is none of the cluster file's `images`, and {kind} needs a path"
+        advice = "add one there, such as `images: {base: {path: …}}`, and name it here"
+        found.problems.append(found.problem(variable, f"{message}; {advice}"))
+    else:
+        _set_own_image(found, variable, group)
 
 
 def _set_shared(found: Applied, source: Variable | None, mount: Variable | None) -> None:
@@ -234,8 +258,9 @@ def _set_shared(found: Applied, source: Variable | None, mount: Variable | None)
         return
     kept = [one for one in others if not (isinstance(one, dict) and one.get("path") == path)]
     found.data = {**found.data, "shared": [*kept, {"path": path, "source": source.value}]}
-    found.settings.append(Setting(mount or source, ("shared", len(kept), "path"), path))
-    found.settings.append(Setting(source, ("shared", len(kept)), source.value))
+    loc = ("shared", len(kept))
+    found.settings.append(Setting(mount or source, (*loc, "path"), path, "a path of shared"))
+    found.settings.append(Setting(source, loc, source.value, "its source"))
 
 
 def hints(found: Applied) -> list[Problem]:
@@ -246,11 +271,25 @@ def hints(found: Applied) -> list[Problem]:
     return [Problem(found.file, None, None, message)]
 
 
+def blamed(cluster: str, refusals: Sequence[str]) -> list[str]:
+    """For changes that are refused: the variables that ask for them, if any do."""
+    found = applied({"cluster": cluster})
+    advice = "which goes before the cluster file; put it back here"
+    return [
+        str(found.problem(one.variable, f"it sets {one.key} to {one.value}, {advice}"))
+        for one in found.settings
+        if any(_asks(one, text) for text in refusals)
+    ]
+
+
+def _asks(one: Setting, refusal: str) -> bool:
+    """Kinds are all that a variable sets which cannot change."""
+    return one.loc[-1] == "kind" and f" to {one.value}" in refusal
+
+
 def render(found: Applied) -> str:
     """What it sets, for people."""
-    return ", ".join(
-        f"{one.key} is {shown(_text(one.value))} ({one.variable.name})" for one in found.settings
-    )
+    return ", ".join(dict.fromkeys(map(str, found.settings)))
 
 
 def _text(value: Any) -> str:

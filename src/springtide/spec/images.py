@@ -27,10 +27,10 @@ def check_images(data: Data) -> Iterator[Finding]:
         yield from _of_two_providers(data, key, image)
     for key, group in readable(data, "groups").items():
         name = str(group.get("image") or "host")
-        yield from _of_no_maker(key, _provider(data, group), name, images.get(name) or {})
+        yield from _of_no_maker(key, provider_of(data, group), name, images.get(name) or {})
         name = base_of(images, name)
         image = images.get(name) or ({"path": "/"} if name == "host" else {})
-        yield from _of_the_wrong_kind(key, _provider(data, group), name, image)
+        yield from _of_the_wrong_kind(key, provider_of(data, group), name, image)
         yield from _of_no_arch(data, key, group, name, image)
 
 
@@ -63,8 +63,7 @@ def _of_no_base(data: Data, key: str, image: Data) -> Iterator[Finding]:
 def _of_no_maker(key: str, provider: Data, name: str, image: Data) -> Iterator[Finding]:
     """Where no images are made, none can be built."""
     kind = provider.get("kind", "containers")
-    powered = kind == "libvirt" and provider.get("nodes") == "power"
-    if image.get("build") is not None and (kind in UNMADE or powered):
+    if image.get("build") is not None and (kind in UNMADE or _is_powered(provider)):
         message = f"{kind} makes no images, so the family {name!r} cannot be built there"
         yield Finding(("groups", key, "image"), f"{message}; name an image that exists")
 
@@ -77,7 +76,7 @@ def _of_two_providers(data: Data, family: str, image: Data) -> Iterator[Finding]
     users = [key for key, one in groups.items() if family in _lineage(images, one.get("image"))]
     if isinstance(at := build.get("group"), str) and at in groups:
         users = [at, *(key for key in users if key != at)]
-    places = {key: {"kind": "containers", **_provider(data, groups[key])} for key in users}
+    places = {key: {"kind": "containers", **provider_of(data, groups[key])} for key in users}
     for key in users[1:]:
         if places[key] != places[users[0]]:
             message = (
@@ -96,18 +95,27 @@ def _lineage(images: Mapping[str, Any], name: object) -> list[object]:
     return found
 
 
-def _provider(data: Data, group: Data) -> Data:
+def provider_of(data: Data, group: Data) -> Data:
     provider = group.get("provider") or data.get("provider")
     return provider if isinstance(provider, dict) else {}
 
 
+def takes_paths(provider: Data) -> bool:
+    """Whether its images are files of this machine."""
+    return provider.get("kind", "containers") in BY_PATH and not _is_powered(provider)
+
+
+def _is_powered(provider: Data) -> bool:
+    """Machines that exist, and are only switched on and off."""
+    return provider.get("kind") == "libvirt" and provider.get("nodes") == "power"
+
+
 def _of_the_wrong_kind(key: str, provider: Data, name: str, image: Data) -> Iterator[Finding]:
     kind = provider.get("kind", "containers")
-    powered = kind == "libvirt" and provider.get("nodes") == "power"
     if kind in BY_ID and image.get("path") is not None:
         what = "the image of a group on {kind} needs an id, which {name!r} does not have"
         how = "add one to `images`, such as `images: {base: {id: …}}`, and name it here"
-    elif kind in BY_PATH and not powered and image.get("id") is not None:
+    elif takes_paths(provider) and image.get("id") is not None:
         what = "the image of a group on {kind} needs a path, which {name!r} does not have"
         how = "give it one in `images`"
     else:

@@ -30,7 +30,7 @@ from springtide.ports import (
     Unavailable,
 )
 from springtide.record import Record
-from springtide.spec import Cluster
+from springtide.spec import Cluster, environment
 from springtide.spec.changes import diff
 from springtide.spec.fingerprint import fingerprint
 from springtide.spec.leaving import union
@@ -142,7 +142,8 @@ class Parts:
         text = await self.record.store.get(LIVING) if self.site else ""
         with suppress(ValidationError):  # none is kept, or that of another Springtide
             living = Cluster.model_validate(json.loads(text or "null"))
-            return diff(living, self.wanted).refusals
+            refusals = diff(living, self.wanted).refusals
+            return (*refusals, *environment.blamed(self.wanted.cluster, refusals))
         return ()
 
     @contextmanager
