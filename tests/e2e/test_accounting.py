@@ -133,6 +133,7 @@ def test_a_dead_one_is_started_again_and_catches_up(real: RealCluster, service: 
     before = processes(real)
     os.kill(before[service].pid, signal.SIGKILL)
     until(lambda: service not in processes(real))
+    assert f", but {service} does not run; " in real.tide("status").stdout
     id = real.sbatch("hostname", "--wait")
     assert accounted(real, id, "state") != ["COMPLETED"]
     assert real.deploy()["state"] == "done"

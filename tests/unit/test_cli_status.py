@@ -62,6 +62,27 @@ def test_in_maintenance_it_shows_what_would_be_repaired() -> None:
         wait_until(lambda: line(world, "not repaired") == "c1: its instance died")
 
 
+def test_an_account_of_jobs_that_does_not_run_is_shown_though_the_batch_system_answers() -> None:
+    with served() as world:
+        assert line(world, "batch") == "fake fake"
+        assert world.run("maintenance", "on", "--reason", "new disks").code == 0
+        world.batch.lacks = "slurmdbd does not run"
+        head, _, told = line(world, "batch").partition("; ")
+        assert head == "fake fake, but slurmdbd does not run"
+        assert told.startswith("nothing by itself: maintenance since ")
+        assert told.endswith(
+            "jobs start and run all the same, and slurmctld keeps what it has to account for; "
+            "`tide deploy` starts it; or `tide maintenance off`"
+        )
+        answer = json.loads(world.run("status", "--json").out)["batch"]
+        assert (answer["version"], answer["problem"]) == ("fake", None)
+        assert answer["lacks"].startswith("slurmdbd does not run; ")
+        assert world.run("maintenance", "off").code == 0
+        told = line(world, "batch").partition("; ")[2]
+        assert told.startswith("Springtide starts it again by itself, within ")
+        assert told.endswith("; if it does not come back, `tide deploy` tells why")
+
+
 def test_a_list_that_is_not_believed_is_shown_and_what_to_look_at() -> None:
     with served(OFTEN) as world:
         assert world.run("resume", "c[1-4]").code == 0

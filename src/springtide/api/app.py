@@ -131,18 +131,19 @@ async def status(request: Request) -> Response:
 
 
 async def _batch(daemon: Daemon) -> dict[str, Any]:
-    about = {"kind": daemon.spec.batch.kind}
+    about = {"kind": daemon.spec.batch.kind, "version": None, "problem": None, "lacks": None}
     if daemon.parts.stopped:
-        return {**about, "version": None, "problem": STOPPED}
+        return {**about, "problem": STOPPED}
     try:
         async with asyncio.timeout(PATIENCE_S):
             await daemon.parts.batch.jobs()
-            return {**about, "version": await daemon.parts.batch.version(), "problem": None}
+            version = await daemon.parts.batch.version()
+        return {**about, "version": version, "lacks": await troubles.lacking(daemon) or None}
     except Unavailable as error:
-        return {**about, "version": None, "problem": await troubles.away(daemon, str(error))}
+        return {**about, "problem": await troubles.away(daemon, str(error))}
     except TimeoutError:
         silent = f"no answer within {PATIENCE_S:g} s; look whether slurmctld runs"
-        return {**about, "version": None, "problem": voice_of(daemon.spec).say(silent)}
+        return {**about, "problem": voice_of(daemon.spec).say(silent)}
 
 
 async def nodes(request: Request) -> Response:

@@ -83,6 +83,14 @@ async def away(daemon: Daemon, error: str) -> str:
     return voice_of(daemon.spec).say(line)
 
 
+async def lacking(daemon: Daemon) -> str:
+    """What does not run of a batch system that answers all the same; empty if all does."""
+    if not (missing := await daemon.parts.batch.standing()):
+        return ""
+    told = troubles.lacking(missing, await resting(daemon), daemon.spec.timing.reconcile)
+    return voice_of(daemon.spec).say(f"{told.now}; {told.next}; {told.do}")
+
+
 async def _outage(daemon: Daemon, missing: str) -> Told:
     return troubles.outage(missing, await resting(daemon), daemon.spec.timing.reconcile)
 

@@ -30,6 +30,7 @@ class FakeBatch(FakeScheduler):
     ) -> None:
         super().__init__(nodes, node_at, timing, now)
         self.unavailable = False  # questions and commands fail; nodes and jobs go on
+        self.lacks = ""  # what does not run of it, though it answers
         self.calls: Counter[str] = Counter()
         self.told: list[tuple[str, str]] = []
         self.site: Site | None = None
@@ -49,7 +50,7 @@ class FakeBatch(FakeScheduler):
             return "fake"
 
     async def standing(self) -> str:
-        return ""
+        return self.lacks
 
     async def nodes(self, names: Iterable[str] | None = None) -> Mapping[str, BatchNode]:
         async with self._call("nodes"):

@@ -101,7 +101,8 @@ def _batch(batch: Json, stopped: bool) -> str:
         return f"{batch['kind']}, stopped with the cluster"
     if batch["problem"]:
         return f"{batch['kind']} does not answer: {batch['problem']}"
-    return f"{batch['kind']} {batch['version']}"
+    lacks = f", but {batch['lacks']}" if batch.get("lacks") else ""
+    return f"{batch['kind']} {batch['version']}{lacks}"
 
 
 def _record(answer: Json) -> list[tuple[str, str]]:

@@ -108,16 +108,27 @@ def outage(missing: str, rest: Rest | None, every_s: float) -> Told:
             "jobs that run go on; none starts until slurmctld answers",
             "`tide check` finds out what does not run",
         )
+    none = ", none starts" if rest is not None else ""
+    return _restart(missing, rest, every_s, f"jobs that run go on{none}")
+
+
+def lacking(missing: str, rest: Rest | None, every_s: float) -> Told:
+    """The same of one that answers without it: all that may be away then is the account of jobs."""
+    meanwhile = "jobs start and run all the same, and slurmctld keeps what it has to account for"
+    return _restart(missing, rest, every_s, meanwhile)
+
+
+def _restart(missing: str, rest: Rest | None, every_s: float, meanwhile: str) -> Told:
     if rest is not None:
         return Told(
             missing,
-            f"nothing by itself: {rest.why}; jobs that run go on, none starts",
+            f"nothing by itself: {rest.why}; {meanwhile}",
             "`tide deploy` starts it; or `tide maintenance off`",
         )
     return Told(
         missing,
         f"Springtide starts it again by itself, within {lasting(every_s)} (timing.reconcile), "
-        "after tries in vain more seldom; jobs that run go on",
+        f"after tries in vain more seldom; {meanwhile}",
         "if it does not come back, `tide deploy` tells why",
     )
 
