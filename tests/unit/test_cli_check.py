@@ -261,6 +261,26 @@ def test_a_copy_is_told_to_be_one_if_the_file_has_changed_since(
     assert checks.look_at_original in checks.ALL
 
 
+def test_another_batch_system_than_the_cluster_lives_with_is_told(tmp_path: Path) -> None:
+    batch = {"kind": "torque", "version": "6.1.3", "problem": None, "lacks": None}
+    status = {"control_address": "10.77.0.1", "batch": batch}
+    seen = Subject(a_subject(tmp_path).spec, Client(tmp_path), status)
+    [line] = found(checks.look_at_batch, seen)
+    told = "the cluster lives with torque: batch.kind cannot change to slurm"
+    assert (line.ok, line.text) == (False, told)
+    assert line.todo == "put it back, or destroy the cluster and deploy it again"
+
+
+def test_what_does_not_run_of_a_batch_system_that_answers_is_told(tmp_path: Path) -> None:
+    lacks = "slurmdbd does not run; jobs go on"
+    batch = {"kind": "slurm", "version": "22.05.8", "problem": None, "lacks": lacks}
+    status = {"control_address": "10.77.0.1", "batch": batch}
+    seen = Subject(a_subject(tmp_path).spec, Client(tmp_path), status)
+    [line] = found(checks.look_at_batch, seen)
+    assert (line.ok, line.text) == (False, f"slurm 22.05.8 answers, but {lacks}")
+    assert line.todo.startswith(f"see {tmp_path}/log; ")
+
+
 def test_a_batch_system_that_does_not_answer_is_told(tmp_path: Path) -> None:
     batch = {"kind": "slurm", "version": None, "problem": "port 6817 of 10.77.0.1 is taken"}
     status = {"control_address": "10.77.0.1", "batch": batch}

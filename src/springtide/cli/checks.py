@@ -41,6 +41,7 @@ from springtide.configure import ansible_checks
 from springtide.configure.programs import problems
 from springtide.ports import Unavailable
 from springtide.spec import Slurm, SpecError, load
+from springtide.spec.changes import ADVICE
 from springtide.spec.fingerprint import fingerprint
 
 PACKAGES = {
@@ -252,13 +253,19 @@ def look_at_batch(subject: Subject) -> Iterable[Check]:
     if subject.status is None or subject.status["control_address"] is None:
         yield Check("batch system", None, "not deployed, or no daemon to ask", subject.deploy)
         return
-    batch = subject.status["batch"]
-    if batch["problem"] and subject.spec.polled:
+    batch, log = subject.status["batch"], subject.daemon.layout.log
+    if batch["kind"] != subject.spec.batch.kind:
+        refused = f"batch.kind cannot change to {subject.spec.batch.kind}"
+        text = f"the cluster lives with {batch['kind']}: {refused}"
+        yield Check("batch system", False, text, ADVICE)
+    elif batch["problem"] and subject.spec.polled:
         text, todo = advised(batch["problem"], "start it; all goes on by itself then")
         yield Check("batch system", None, text, todo)
     elif batch["problem"]:
-        log = subject.daemon.layout.log
         yield Check("batch system", False, batch["problem"], f"see {log}; {subject.deploy}")
+    elif lacks := batch.get("lacks"):
+        text = f"{batch['kind']} {batch['version']} answers, but {lacks}"
+        yield Check("batch system", False, text, f"see {log}; {subject.deploy}")
     else:
         yield Check("batch system", True, f"{batch['kind']} {batch['version']} answers")
 
