@@ -78,7 +78,14 @@ def test_a_wrong_time_is_refused_with_how_to_write_one(file: Path, wrong: str) -
 def test_a_time_of_day_is_that_of_today() -> None:
     now = datetime(2026, 11, 16, 12, 34, 56, tzinfo=UTC)
     assert parse_time("8:05", now) == datetime(2026, 11, 16, 8, 5, tzinfo=UTC)
+    assert parse_time("08:05:30", now) == datetime(2026, 11, 16, 8, 5, 30, tzinfo=UTC)
     assert parse_time("2026-12-24", now) == datetime(2026, 12, 24, tzinfo=UTC)
+
+
+def test_a_day_ends_at_24_00_as_in_the_calendar() -> None:
+    now = datetime(2026, 11, 16, 12, 34, 56, tzinfo=UTC)
+    assert parse_time("24:00", now) == datetime(2026, 11, 17, tzinfo=UTC)
+    assert parse_time("2026-12-31 24:00", now) == datetime(2027, 1, 1, tzinfo=UTC)
 
 
 def test_a_time_that_the_clock_leaves_out_is_refused_and_one_that_it_shows_twice_is_not(
@@ -88,7 +95,13 @@ def test_a_time_that_the_clock_leaves_out_is_refused_and_one_that_it_shows_twice
     why = "does not come: the clock of Europe/Berlin leaves it out when it is set"
     assert (done.code, f"'2027-03-28 02:30' {why}" in done.err) == (Exit.WRONG, True)
     assert run("schedule", "show", str(file), "--at", "2027-03-28 03:00").code == 0
-    assert run("schedule", "show", str(file), "--at", "2026-10-25 02:30").code == 0
+    for text, which in (
+        ("2026-10-25 02:30", "02:30 (CEST, the first of two)"),
+        ("2026-10-25T01:30Z", "02:30 (CET, the second of two)"),
+        ("2026-10-25 03:00", "03:00"),
+    ):
+        done = run("schedule", "show", str(file), "--at", text)
+        assert (done.code, f" at 2026-10-25 {which}, by the clock" in done.err) == (0, True)
 
 
 def test_a_wrong_file_is_told_and_one_without_a_calendar_is_fine(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """`tide schedule`: what the calendar of a cluster file says, now or at another time."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 COLUMNS = ("group", "min", "max", "by", "until", "then")
 GROUP = "the group's own block"
 NO_CALENDAR = "the file has no calendar: groups are the same at all times"
-_CLOCK = re.compile("([01]?[0-9]|2[0-3]):([0-5][0-9])")
+_CLOCK = re.compile("([01]?[0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9]))?")
+_MIDNIGHT = re.compile("(.*[ T])?24:00")
 FIRST_YEAR, LAST_YEAR = 1970, 9000
 
 schedule = typer.Typer(name="schedule", cls=Group, no_args_is_help=True, rich_markup_mode=None)
@@ -40,7 +41,11 @@ def show(
     file: FileArgument = None,
     at: Annotated[
         str | None,
-        typer.Option("--at", metavar="TIME", help="Such as '2026-12-24 18:00', or 18:00 of today."),
+        typer.Option(
+            "--at",
+            metavar="TIME",
+            help="Such as '2026-12-24 18:00', 2026-12-24T17:00Z, or 18:00 of today.",
+        ),
     ] = None,
     json: JsonOption = False,
     cluster: ClusterOption = None,
@@ -61,7 +66,7 @@ def show(
             {"file": str(path), "at": moment.isoformat(), "time_zone": zone, "groups": groups}
         )
         return
-    output.note(f"tide: {path} at {moment:%Y-%m-%d %H:%M}, by the clock of {moment.tzinfo}")
+    output.note(f"tide: {path} at {render_time(moment)}, by the clock of {moment.tzinfo}")
     if not spec.calendar.entries:
         output.note(f"tide: {NO_CALENDAR}")
     output.put_table(COLUMNS, [render_row(one) for one in groups])
@@ -76,9 +81,20 @@ def parse_time(text: str, now: datetime) -> datetime:
     return found
 
 
+def render_time(moment: datetime) -> str:
+    """By its clock; with its offset if that shows it twice."""
+    ways = [moment.replace(fold=fold).utcoffset() for fold in (0, 1)]
+    which = ("the first", "the second")[moment.fold]
+    twice = f" ({moment:%Z}, {which} of two)" if ways[0] != ways[1] else ""
+    return f"{moment:%Y-%m-%d %H:%M}{twice}"
+
+
 def _parse(text: str, now: datetime) -> datetime:
+    if match := _MIDNIGHT.fullmatch(text):
+        return _parse(f"{match[1] or ''}00:00", now) + timedelta(days=1)
     if match := _CLOCK.fullmatch(text):
-        return now.replace(hour=int(match[1]), minute=int(match[2]), second=0, microsecond=0)
+        hour, minute, second = (int(part or 0) for part in match.groups())
+        return now.replace(hour=hour, minute=minute, second=second, microsecond=0, fold=0)
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
