@@ -3,11 +3,13 @@
 import json
 import os
 import random
+import re
 import signal
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,10 @@ import pytest
 from springtide.cli.client import Client
 from springtide.cli.endings import Exit
 from springtide.cli.events import _to_come
-from springtide.ports import NoCapacity
+from springtide.ports import InstanceState, NoCapacity
 from tests.unit.cli_world import LIMIT_S, LONG_S, SPEC, World, heard, run, served, wait_until
+
+UNWELL = "health check failed"
 
 
 @pytest.fixture
@@ -101,6 +105,23 @@ def test_a_node_that_fell_out_is_named_with_its_reason(world: World) -> None:
     assert done.err.endswith("tide: `tide why c2` tells more\n")
     done = world.run("resume", "c2")
     assert (done.code, done.out) == (Exit.FAILED, "")
+
+
+def test_each_node_that_did_not_come_up_is_named_with_the_cause_that_was_found(
+    world: World,
+) -> None:
+    async def die() -> None:
+        world.faults.before_s = 1.0  # one looks several times until the console is read
+        for instance in world.cloud.alive():
+            world.cloud.die(instance.id, InstanceState.BROKEN)
+
+    world.faults.boot_s = LONG_S
+    world.cloud.said |= {"c1": f"{UNWELL}: GPU 3 is off\n", "c2": f"{UNWELL}: no disk\n"}
+    ends = partial(world.call, die)
+    done = world.run_until("resume c[1-2]: 2 joining", ends, "resume", "c[1-2]")
+    assert done.code == Exit.FAILED
+    for name, why in (("c1", "GPU 3 is off"), ("c2", "no disk")):
+        assert re.search(f"tide: {name}: its instance died .*{UNWELL}: {why}\n", done.err)
 
 
 def test_one_need_not_wait(world: World) -> None:

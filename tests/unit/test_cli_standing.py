@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from springtide.cli.endings import Exit
 from springtide.cli.standing import TOO_LATE, Standing, decide_standing
 from springtide.model import Kind
@@ -27,9 +29,23 @@ def test_nodes_wait_until_they_are_ready() -> None:
 
 
 def test_a_node_falls_with_the_reason_of_its_operation_while_that_still_runs() -> None:
-    standing = resumed([node("c1", "failed")], operation(1, "c[1-2]", "running", c1="full"))
+    standing = resumed([node("c1", "deleting")], operation(1, "c[1-2]", "running", c1="full"))
     assert standing.fallen == {"c1": "full"}
     assert standing.exit is Exit.FAILED
+
+
+@pytest.mark.parametrize("state", ["joining", "failed"])
+def test_but_not_before_why_it_fell_has_been_found_out(state: str) -> None:
+    """As long as it is not cleaned up after, its operation may learn more of it."""
+    late = operation(1, "c[1-2]", "running", c1="late")
+    assert resumed([node("c1", state)], late).waiting == {"c1": state}
+    assert resumed([node("c1", state)], {**late, "state": "failed"}).fallen == {"c1": "late"}
+
+
+def test_what_falls_out_of_a_suspend_is_not_waited_for() -> None:
+    used = operation(1, "c1", "running", c1="it is in use")
+    standing = decide_standing(Kind.SUSPEND, [node("c1", "joining")], [], [used])
+    assert standing.fallen == {"c1": "it is in use"}
 
 
 def test_a_failed_operation_takes_all_its_nodes_with_it() -> None:

@@ -93,7 +93,7 @@ def _report(kind: Kind, standing: Standing) -> None:
         output.put(f"{fold(standing.done)}: {GOALS[kind]}")
     for line in render_fallen(dict(standing.fallen)):
         output.note(f"tide: {line}")
-    if kind is Kind.RESUME and standing.fallen:  # the cause may be found out later
+    if kind is Kind.RESUME and standing.fallen:
         output.note(f"tide: `tide why {next(iter(standing.fallen))}` tells more")
     if standing.waiting:
         late = fold(standing.waiting)

@@ -4,16 +4,18 @@
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from springtide.cli.client import Json
 from springtide.cli.endings import Exit
-from springtide.model import Kind, NodeState, OperationState
+from springtide.model import STARTING, Kind, NodeState, OperationState
 from springtide.nodeset import expand
 
 GOALS: Mapping[Kind, NodeState] = {Kind.RESUME: NodeState.READY, Kind.SUSPEND: NodeState.OFF}
 TOO_LATE = "it was being removed when you asked; ask again"
+GIVEN_UP = STARTING | {NodeState.FAILED}
+"""States in which why a node fell out of its start may still be found out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,14 @@ def busy(nodes: Iterable[Json]) -> list[Json]:
 def decide_standing(
     kind: Kind, nodes: Iterable[Json], settled: Iterable[str], operations: Iterable[Json]
 ) -> Standing:
-    """Sort the nodes; `operations` are those of the kind that were opened since we asked."""
-    fates = _fates(operations)
+    """Sort the nodes; `operations` are those of the kind that were opened since we asked.
+
+    Those as they are after the nodes were looked at: what is known of a node when it goes is in
+    its operation by then.
+    """
+    nodes = list(nodes)
+    unclear = (node["name"] for node in nodes if node["state"] in GIVEN_UP)
+    fates = _fates(operations, frozenset(unclear if kind is Kind.RESUME else ()))
     resting = frozenset(settled)
     done: list[str] = []
     fallen: dict[str, str] = {}
@@ -72,13 +80,17 @@ def decide_standing(
     return Standing(tuple(done), fallen, waiting)
 
 
-def _fates(operations: Iterable[Json]) -> dict[str, str | None]:
-    """What operations did to nodes, the newest last: "" arrived, else why not; None is open."""
+def _fates(operations: Iterable[Json], unclear: Collection[str]) -> dict[str, str | None]:
+    """What operations did to nodes, the newest last: "" arrived, else why not; None is open.
+
+    Of an operation that goes on, so are the `unclear`: it may learn more of why they fell out.
+    """
     fates: dict[str, str | None] = {}
     for operation in sorted(operations, key=lambda each: int(each["id"])):
         end = _end(operation)
         names = expand(operation["nodes"]) if operation["nodes"] else []
-        fates |= {name: operation["fallen"].get(name, end) for name in names}
+        open = unclear if end is None else ()
+        fates |= {n: None if n in open else operation["fallen"].get(n, end) for n in names}
     return fates
 
 

@@ -61,13 +61,13 @@ class Watch:
         return standing
 
     def _look(self) -> Standing:
+        nodes = self._daemon.get("/nodes", names=self._names, world=0)["nodes"]
         recent = self._daemon.get("/operations", limit=RECENT)["operations"]
         self._learn(recent)
         fresh = {one["id"] for one in recent}
         for id, known in self.operations.items():
             if known["ended_at"] is None and id not in fresh:
                 self.operations[id] = self._daemon.get(f"/operations/{id}")
-        nodes = self._daemon.get("/nodes", names=self._names, world=0)["nodes"]
         settled = _expand(self._answer["settled"])
         return decide_standing(self._kind, nodes, settled, self.operations.values())
 
