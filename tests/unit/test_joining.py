@@ -117,6 +117,50 @@ async def test_the_token_of_a_former_instance_is_refused(world: JoinWorld) -> No
     assert SILENT in await refusal(world, forged)
 
 
+async def booting(world: JoinWorld, name: str = "b1") -> Asked:
+    """What a node says whose address is known."""
+    asked = await world.invited(name)
+    node = world.parts.record.nodes[name]
+    move = node.to(NodeState.BOOTING, instance="i-1", address=PEER)
+    await world.parts.record.move([move], "instance created")
+    return asked
+
+
+def cause(world: JoinWorld) -> str:
+    """What is kept as the cause if b1 does not come up."""
+    kept = read_kept(world.layout.boots, "b1", None)
+    return kept.text.removeprefix("the node gave up: ").rstrip() if kept else ""
+
+
+async def test_why_its_own_machine_was_refused_is_kept_as_the_cause_until_it_joins(
+    world: JoinWorld,
+) -> None:
+    asked = await booting(world)
+    await refusal(world, replace(asked, secret="guess"))
+    assert cause(world) == f"it was not let in: the token is not this node's; asked from {PEER}"
+    await world.joining.join(asked, PEER)
+    assert cause(world) == ""
+    await refusal(world, replace(asked, machine=replace(MACHINE, boot="boot-2")))
+    assert cause(world) == f"it was not let in: the token was used before; asked from {PEER}"
+
+
+async def test_so_it_is_if_its_token_has_expired_wherever_it_asks_from(world: JoinWorld) -> None:
+    asked = await world.invited()
+    world.now += 1202
+    await refusal(world, asked)
+    assert cause(world) == f"it was not let in: the token has expired; asked from {PEER}"
+
+
+async def test_but_no_stranger_is_the_cause_of_what_becomes_of_a_node(world: JoinWorld) -> None:
+    asked = await booting(world)
+    await refusal(world, replace(asked, secret="guess"), "10.9.9.9")
+    await world.joining.join(asked, PEER)
+    await refusal(world, asked, "10.9.9.9")
+    await world.moved("b1", NodeState.JOINING, NodeState.READY)
+    await refusal(world, replace(asked, secret="guess"))
+    assert cause(world) == ""
+
+
 async def test_a_node_of_a_group_that_does_not_join_has_no_token(world: JoinWorld) -> None:
     node = await world.requested("x1")
     assert await world.parts.tickets.issue(world.spec, [node]) == {}

@@ -20,7 +20,7 @@ from springtide.joining.given_up import GivenUp
 from springtide.joining.lacking import Lacking
 from springtide.joining.quiet import Quiet
 from springtide.layout import Layout
-from springtide.model import Node, NodeState, Phase, Ticket
+from springtide.model import STARTING, Node, NodeState, Phase, Ticket
 from springtide.node import PHASES
 from springtide.node.fit import LAST
 from springtide.ports import Site, Unavailable
@@ -91,6 +91,7 @@ class Joining:
             await self._tell_joined(asked, node, peer, version)
         await self._note(asked)
         self._boots[asked.node] = (asked.generation, asked.machine.boot)
+        forget_pushed(self.layout.boots, node)
         await self.given_up.forget(asked.node)
         return {**answer, "key": key}
 
@@ -169,8 +170,16 @@ class Joining:
         if self._quiet.may_refuse(kind, name, cause, self.parts.record.now()):
             whose = f", {known.other}" if cause is Cause.ADDRESS else ""
             await self._tell("join refused", name, f"{cause}{whose}; asked from {peer}")
+        if known.node and (peer == known.node.address or cause is Cause.EXPIRED):
+            await self._shut_out(known.node, f"{cause}; asked from {peer}")
         why = cause if known.genuine else "`tide events` on the control host says why"
         return NotAdmitted(f"{asked.node} is not let in: {why}", final=cause is not Cause.ADDRESS)
+
+    async def _shut_out(self, node: Node, why: str) -> None:
+        """Kept as what the node would say itself: its own machine was refused, as its address or
+        a token that nobody has used shows."""
+        if node.state in STARTING:
+            await asyncio.to_thread(push, self.layout.boots, node, f"it was not let in: {why}", "")
 
     async def _tell_once(self, what: str, node: str, cause: str, detail: str) -> None:
         if self._quiet.may_tell(what, node, cause, self.parts.record.now()):
