@@ -29,6 +29,7 @@ from tests.unit.agent_control import TOKEN, Control
 from tests.unit.agent_world import Machine, slow_is_fine, until
 
 CASES = Path(__file__).parents[1] / "cases" / "user_data"
+JOIN_DOC = Path(__file__).parents[2] / "docs" / "join.md"
 AWS_BYTES = 16384
 SCRIPT_BYTES = 6 << 10
 PART = "/var/lib/cloud/instance/scripts/part-001"
@@ -346,6 +347,8 @@ def test_no_agent_is_taken_from_a_host_with_another_certificate(
     written(machine, control)
     start(machine, PART)
     until(lambda: control.connections > 1, "for a second attempt")
-    assert "its certificate is another" in machine.console
+    words = "shows another certificate than the one of our control host"
+    assert f": it {words}\n" in machine.console
+    assert f"waiting for the control host …: … {words} |" in JOIN_DOC.read_text()
     assert not machine.path("usr/local/lib/springtide/agent").exists()
     assert control.asked == []

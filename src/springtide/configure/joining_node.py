@@ -28,7 +28,7 @@ def fetched():
     line.connect()
     shown = hashlib.sha256(line.sock.getpeercert(True)).hexdigest()
     if shown != os.environ["TIDE_PIN"]:
-        raise OSError("its certificate is another than the one of our control host")
+        raise OSError("it shows another certificate than the one of our control host")
     line.request("GET", "/agent")
     answer = line.getresponse()
     text = answer.read()
