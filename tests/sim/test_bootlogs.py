@@ -71,6 +71,20 @@ async def test_an_instance_that_ends_while_it_boots_is_told_with_where_its_last_
         assert (await failed(world)).startswith(words)
 
 
+async def test_of_an_instance_that_says_nothing_it_is_kept_that_nothing_was_heard(
+    tmp_path: Path,
+) -> None:
+    world = world_in(tmp_path, Faults(stuck_boots=1.0))
+    world.cloud.said["c1"] = ""
+    async with world.living(Life()) as daemon:
+        (operation,) = await daemon.engine.submit(Kind.RESUME, ["c1"], asked_by="x")
+        await daemon.engine.wait(operation.id)
+    assert (tmp_path / "boots" / "c1.1.log").read_text() == (
+        "its instance does not run yet\n\n"
+        "nothing was heard from it; look at the console of its machine, if it has one"
+    )
+
+
 async def test_who_asked_for_a_node_is_told_what_its_instance_died_of(tmp_path: Path) -> None:
     world = world_in(tmp_path, Faults(boot_s=60))
     world.cloud.said["c1"] = "health check failed: disk is full\n"

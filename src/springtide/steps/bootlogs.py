@@ -29,6 +29,8 @@ LOG, PUSHED = ".log", ".said"
 """How the names of files end: logs of boots that failed, and what nodes sent themselves."""
 GAVE_UP = "the node gave up: "
 """How the latter begin; `failures` knows it."""
+UNHEARD = "nothing was heard from it; look at the console of its machine, if it has one"
+"""What is kept of an instance that said no word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,10 @@ class Said:
     console: str
     listed: bool = True
     """Whether the provider told of its instances at all."""
+
+    @property
+    def words(self) -> str:
+        return self.console or (UNHEARD if self.instance else "")
 
 
 UNKNOWN = Said(None, "", listed=False)
@@ -61,8 +67,7 @@ async def keep_log(
     failed = [node for node in nodes if said[node.name] != UNKNOWN]
     voice = voice_of(work.parts.spec)
     why = {n.name: voice.say(_words(n, said[n.name], seen, n.name in shut_out)) for n in failed}
-    texts = {node: f"{why[node.name]}\n\n{said[node.name].console}" for node in failed}
-    keep(boots, texts)
+    keep(boots, {node: f"{why[node.name]}\n\n{said[node.name].words}" for node in failed})
     return why
 
 
