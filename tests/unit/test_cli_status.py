@@ -71,7 +71,7 @@ def test_an_account_of_jobs_that_does_not_run_is_shown_though_the_batch_system_a
         assert head == "fake fake, but slurmdbd does not run"
         assert told.startswith("nothing by itself: maintenance since ")
         assert told.endswith(
-            "jobs start and run all the same, and slurmctld keeps what it has to account for; "
+            "jobs start and run all the same, and what has to be accounted for is kept; "
             "`tide deploy` starts it; or `tide maintenance off`"
         )
         answer = json.loads(world.run("status", "--json").out)["batch"]

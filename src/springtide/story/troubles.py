@@ -114,7 +114,7 @@ def outage(missing: str, rest: Rest | None, every_s: float) -> Told:
 
 def lacking(missing: str, rest: Rest | None, every_s: float) -> Told:
     """The same of one that answers without it: all that may be away then is the account of jobs."""
-    meanwhile = "jobs start and run all the same, and slurmctld keeps what it has to account for"
+    meanwhile = "jobs start and run all the same, and what has to be accounted for is kept"
     return _restart(missing, rest, every_s, meanwhile)
 
 
