@@ -7,10 +7,10 @@ COMPILE := $(UV) pip compile --quiet --generate-hashes --universal --python-vers
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test conformance week lint format bench acceptance venv packages lock docs clean
+.PHONY: help demo test conformance week lint format bench matrix matrix-quick acceptance venv packages lock docs clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: venv ## a real Slurm cluster grows from nothing, runs jobs, and shrinks to nothing
 	$(BIN)/tide demo
@@ -29,6 +29,14 @@ conformance: venv ## the tests that providers and batch systems share; the table
 
 week: venv ## random weeks in virtual time: SEEDS=1000 of them, or SEED=17 again with all that happened
 	$(BIN)/python -m tests.sim.week $(if $(SEED),--seed $(SEED) --trace,--seeds $(or $(SEEDS),100))
+
+matrix: venv ## the tests of real clusters on Debian 12, 13 and sid, and so on three Slurms; SUITES="trixie sid"
+	@scripts/install-packages tests
+	$(BIN)/python -m tests.matrix $(SUITES)
+
+matrix-quick: venv ## the most important of them on Debian 13
+	@scripts/install-packages tests
+	$(BIN)/python -m tests.matrix --quick trixie
 
 lint: venv ## style, types and layers
 	$(BIN)/ruff check

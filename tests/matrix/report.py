@@ -1,0 +1,171 @@
+"""What the runs on each release found: a table of the docs, and the same for who watches."""
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+
+from tests.matrix.areas import AREAS, area_of
+
+PAGE = """\
+# Slurm and Debian versions
+
+On these Springtide was run: real slurmctlds and slurmds of each release of Debian, in a root of its
+own. `make matrix` runs all of it and writes this page; nobody edits it by hand. Newer versions are
+not refused: `tide check` warns that nobody has tried them.
+
+{versions}
+
+## Tests, by area
+
+Passed / failed / skipped. The reason of every failure and skip is below.
+
+{areas}
+
+## From submission to running, from zero nodes
+
+Seconds over ten starts each: least, median, most. Slurm by itself would launch at the next tick of
+a timer of 30 s.
+
+{starts}
+{notes}"""
+TIMER_S = 14.0
+"""A start that took longer may have waited for Slurm's timer."""
+
+
+@dataclass(slots=True)
+class Counts:
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.passed} / {self.failed} / {self.skipped}"
+
+
+@dataclass(slots=True)
+class Found:
+    """What one run on a release found."""
+
+    suite: str
+    slurm: str
+    python: str
+    date: str
+    areas: dict[str, Counts] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    starts: dict[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> int:
+        return sum(counts.failed for counts in self.areas.values())
+
+
+def read_tests(path: Path, found: Found) -> None:
+    """Adds what a report of pytest (JUnit XML) says."""
+    for case in ET.parse(path).iter("testcase"):  # noqa: S314 - our own pytest wrote it
+        area = area_of(case.get("classname", "")) or _area_of_file(case)
+        counts = found.areas.setdefault(area or "elsewhere", Counts())
+        bad = [node for kind in ("failure", "error") for node in case.findall(kind)]
+        skipped = case.find("skipped")
+        if bad:
+            counts.failed += 1
+            found.notes.append(f"failed: {case.get('name')}: {_first_line(bad[0])}")
+        elif skipped is not None:
+            counts.skipped += 1
+            found.notes.append(f"skipped: {case.get('name')}: {_first_line(skipped)}")
+        else:
+            counts.passed += 1
+
+
+def _area_of_file(case: ET.Element) -> str | None:
+    """A file that could not even be read has its name where tests have theirs."""
+    return area_of(case.get("name", "").replace("/", "."))
+
+
+def _first_line(node: ET.Element) -> str:
+    lines = (node.get("message") or "no reason").strip().splitlines()
+    return lines[0][:200] if lines else "no reason"
+
+
+def summary(found: Found) -> str:
+    """The closing lines of a run."""
+    rows = [f"{area:22} {found.areas[area]}" for area in AREAS if area in found.areas]
+    starts = [f"{nodes} node(s): {_spread(took)} s" for nodes, took in found.starts.items()]
+    head = f"{found.suite}: Slurm {found.slurm}, Python {found.python} (passed / failed / skipped)"
+    return "\n".join([head, *rows, *starts, *found.notes])
+
+
+def stalls(found: Found) -> int:
+    """Starts that may have waited for Slurm's timer."""
+    return sum(one > TIMER_S for took in found.starts.values() for one in took)
+
+
+def _spread(took: Sequence[float]) -> str:
+    return f"{min(took):.1f}, {median(took):.1f}, {max(took):.1f}"
+
+
+# --- the page -------------------------------------------------------------------------------
+
+
+def write(page: Path, found: Found) -> None:
+    """The page with this run; what it says of other releases stays."""
+    kept = {one.suite: one for one in _read(page)}
+    kept[found.suite] = found
+    runs = sorted(kept.values(), key=lambda one: _number(one.slurm))
+    page.write_text(render(runs))
+
+
+def render(runs: Sequence[Found]) -> str:
+    versions = _table(
+        ["Debian", "Slurm", "Python", "run on"],
+        [[one.suite, one.slurm, one.python, one.date] for one in runs],
+    )
+    areas = _table(
+        ["", *(one.slurm for one in runs)],
+        [[area, *(str(one.areas.get(area, "not run")) for one in runs)] for area in AREAS],
+    )
+    sizes = sorted({size for one in runs for size in one.starts}, key=int)
+    starts = _table(
+        ["nodes", *(one.slurm for one in runs)],
+        [
+            [
+                size,
+                *(_spread(one.starts[size]) if size in one.starts else "not run" for one in runs),
+            ]
+            for size in sizes
+        ],
+    )
+    data = json.dumps([asdict(one) for one in runs], sort_keys=True)
+    text = PAGE.format(versions=versions, areas=areas, starts=starts, notes=_notes(runs))
+    return f"{text}\n<!-- {data} -->\n"
+
+
+def _notes(runs: Sequence[Found]) -> str:
+    lines = [f"- {one.slurm}, {note}" for one in runs for note in one.notes]
+    return "\n".join(["", "## Failed and skipped", "", *lines, ""]) if lines else ""
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _read(page: Path) -> list[Found]:
+    """What the page keeps of former runs."""
+    text = page.read_text() if page.exists() else ""
+    held = re.search(r"^<!-- (\[.*\]) -->$", text, re.MULTILINE)
+    return [_found(row) for row in json.loads(held[1])] if held else []
+
+
+def _found(row: Mapping[str, object]) -> Found:
+    found = Found(**row)  # type: ignore[arg-type]
+    areas: Mapping[str, Mapping[str, int]] = row["areas"]  # type: ignore[assignment]
+    found.areas = {area: Counts(**counts) for area, counts in areas.items()}
+    return found
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version))

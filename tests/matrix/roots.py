@@ -1,0 +1,128 @@
+"""Roots of other releases of Debian, with their own Slurm and Python, made once and kept.
+
+A root has what `scripts/install-packages` would install for these tests and an environment of
+Python for them. It has nothing of this machine but where packages come from.
+"""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.libvirt.kept import digest
+
+TOP = Path(__file__).resolve().parents[2]
+LOCKS = (TOP / "requirements" / "uv.txt", TOP / "requirements" / "dev.txt")
+PACKAGES = (
+    "ca-certificates", "dnsmasq-base", "iproute2", "libnss-extrausers", "make", "mariadb-server",
+    "mount", "munge", "nfs-ganesha", "nfs-ganesha-vfs", "openmpi-bin", "openssh-client",
+    "openssh-server", "openssl", "passwd", "procps", "python3", "python3-libvirt", "python3-mpi4py",
+    "python3-venv", "slurm-client", "slurm-wlm", "slurmctld", "slurmd", "slurmdbd", "util-linux",
+)  # fmt: skip
+ENVIRONMENT = "/opt/env"
+"""Where Python and the tests' packages are, in a root."""
+PASSED_ON = ("PIP_", "UV_", "SSL_", "http_proxy", "https_proxy", "no_proxy")
+"""Variables by which this machine says where Python's packages come from."""
+LEFT_OUT = ("PIP_FIND_LINKS", "UV_CACHE_DIR")
+INSTALL = Path(__file__).with_name("install.sh")
+
+
+class NotGiven(Exception):
+    """The archive that this machine uses does not have the release, or not all of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A release of Debian."""
+
+    suite: str
+    packages: tuple[str, ...] = ()
+    """What it needs beside those of all."""
+
+
+RELEASES = {
+    "bookworm": Release("bookworm"),
+    "trixie": Release("trixie"),
+    "sid": Release("sid", ("util-linux-extra",)),  # pivot_root
+}
+
+
+@contextmanager
+def root_of(release: Release) -> Iterator[Path]:
+    """Its root, made if need be; nobody else's while the block runs."""
+    home = _home()
+    home.mkdir(parents=True, exist_ok=True)
+    key = digest([*LOCKS, INSTALL], [release.suite, *_packages(release)])
+    root = home / f"{release.suite}-{key}"
+    with root.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not root.exists():
+            _make(release, root)
+        yield root
+
+
+def _home() -> Path:
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache, "springtide", "roots")
+
+
+def _packages(release: Release) -> list[str]:
+    return sorted({*PACKAGES, *release.packages})
+
+
+def _make(release: Release, root: Path) -> None:
+    """Beside its place, and moved there when it is whole; older ones of the release go."""
+    for old in root.parent.glob(f"{release.suite}-*"):
+        if old.is_dir():
+            shutil.rmtree(old)
+    with tempfile.TemporaryDirectory(prefix=".making-", dir=root.parent) as name:
+        new = Path(name, "root")
+        _bootstrap(release, new)
+        _install(new)
+        new.rename(root)
+
+
+def _bootstrap(release: Release, root: Path) -> None:
+    """The mirror may lag behind, as some do for weeks; its signature is checked all the same."""
+    command = ["mmdebstrap", "--quiet", "--mode=root", "--variant=minbase", "--format=directory"]
+    command += ["--aptopt=Acquire::Check-Valid-Until false", "--dpkgopt=force-unsafe-io"]
+    command += [f"--include={','.join(_packages(release))}", release.suite, str(root)]
+    done = subprocess.run([*command, _source(release)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise NotGiven(done.stderr.strip().splitlines()[0] if done.stderr.strip() else "no reason")
+
+
+def _source(release: Release) -> str:
+    """Where this machine has its own packages from."""
+    command = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)"]
+    shown = subprocess.run(
+        [*command, "Created-By: Packages"], check=True, capture_output=True, text=True
+    )
+    places = sorted(
+        line.split()[0]
+        for line in shown.stdout.splitlines()
+        if line.split()[1:] in (["bookworm", "main"], ["trixie", "main"], ["sid", "main"])
+    )
+    if not places:
+        raise NotGiven("apt knows no archive of Debian here: run `apt-get update`")
+    return f"deb {places[0]} {release.suite} main"
+
+
+def _install(root: Path) -> None:
+    """Python's packages; for this the root has this machine's network."""
+    for lock in LOCKS:
+        shutil.copy(lock, root / "root")
+    given = [
+        f"{key}={value}"
+        for key, value in os.environ.items()
+        if key.startswith(PASSED_ON) and key not in LEFT_OUT
+    ]
+    spaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    subprocess.run(
+        [*spaces, "bash", "-eu", str(INSTALL), str(root), ENVIRONMENT, *given], check=True
+    )
