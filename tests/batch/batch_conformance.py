@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 import pytest
 
 from springtide.ports import OURS, BatchNode, BatchSystem, Power, Unavailable
-from tests.batch.batch_world import SITE, BatchWorld, asked, job, node, running, started, until, up
+from tests.batch.batch_world import BatchWorld, asked, job, node, running, started, until, up
 
 PERSON = "alice"
 LOOK_S = 2.0
@@ -26,12 +26,12 @@ class BatchConformance:
         assert await world.batch.version()
 
     async def test_loading_it_again_changes_nothing(self, world: BatchWorld) -> None:
-        await world.batch.reload(SITE)
-        assert await world.batch.reload(SITE) == ""
+        await world.batch.reload(world.site)
+        assert await world.batch.reload(world.site) == ""
         assert await world.batch.standing() == ""
 
     async def test_nodes_that_are_off_are_shown(self, world: BatchWorld) -> None:
-        await world.batch.reload(SITE)
+        await world.batch.reload(world.site)
         seen = await world.batch.nodes()
         assert set(world.names) <= seen.keys()
         for one in (seen[name] for name in world.names):
@@ -64,7 +64,7 @@ class BatchConformance:
         assert (await node(world, name)).busy
 
     async def test_owners_of_several_jobs_are_told(self, world: BatchWorld) -> None:
-        await world.batch.reload(SITE)
+        await world.batch.reload(world.site)
         ids = [await world.submit() for _ in range(2)]
         await world.batch.tell(",".join(ids), "it never fits")
         assert ["it never fits" in await world.told(id) for id in ids] == [True, True]
@@ -131,7 +131,7 @@ class BatchConformance:
         self, world: BatchWorld
     ) -> None:
         name = world.names[0]
-        await world.batch.reload(SITE)
+        await world.batch.reload(world.site)
         await world.batch.drain([name], "bad fan", PERSON)
         await up(world)
         assert await _wish(world, name) == (True, PERSON, "bad fan")
@@ -151,7 +151,7 @@ class BatchConformance:
         self, world: BatchWorld
     ) -> None:
         name = world.names[0]
-        await world.batch.reload(SITE)
+        await world.batch.reload(world.site)
         await asked(world, name)
         await world.batch.give_back([name], "the provider is full")
         await until(world, name, _is_off)
@@ -199,7 +199,7 @@ class BatchConformance:
 
     async def test_no_names_are_nothing_to_do(self, world: BatchWorld) -> None:
         """Nodes of other tests may be on their way still."""
-        await world.batch.reload(SITE)
+        await world.batch.reload(world.site)
         before = await world.batch.nodes(world.names)
         await world.batch.set_addresses({})
         for change in _changes(world.batch, []):
@@ -211,7 +211,7 @@ class BatchConformance:
     ) -> None:
         """Nor is anything taken for empty, from which something might be decided."""
         name, other = world.names[:2]
-        await world.batch.reload(SITE)
+        await world.batch.reload(world.site)
         await world.batch.drain([other], "bad fan", PERSON)
         id = await world.submit()
         before = [await node(world, one) for one in (name, other)]

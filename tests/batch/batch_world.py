@@ -32,6 +32,8 @@ class BatchWorld:
     """What the owner of a job can read of what was told."""
     keeps_reasons: bool = True
     """Whether the batch system itself keeps the reason of a drain."""
+    site: Site = SITE
+    """Where its control host is."""
     begun: str = ""
     """A flag that nodes have when it has begun to have them come, if that takes it a while."""
 
@@ -112,21 +114,15 @@ async def asked(world: BatchWorld, *names: str) -> None:
 
 
 async def up(world: BatchWorld, count: int = 1) -> list[str]:
-    """So many nodes in service, as operations bring them there.
-
-    Their addresses are told once more when they are heard from, as operations may: it changes
-    nothing, but on the loopback Slurm has taken where they were heard from for their address.
-    """
-    await world.batch.reload(SITE)
+    """So many nodes in service, as operations bring them there."""
+    await world.batch.reload(world.site)
     names = world.names[:count]
-    chosen = {name: world.addresses[name] for name in names}
     await asked(world, *names)
-    await world.batch.set_addresses(chosen)
+    await world.batch.set_addresses({name: world.addresses[name] for name in names})
     for name in names:
         await world.node_boots(name)
     for name in names:
         await until(world, name, lambda node: node.registered)
-    await world.batch.set_addresses(chosen)
     return names
 
 

@@ -1,6 +1,6 @@
-"""A real Slurm that somebody else runs, on loopback: munged, slurmctld, and a slurmd for each node.
+"""A real Slurm that somebody else runs: munged, slurmctld, and a machine with a slurmd per node.
 
-Every daemon is a process of its own group, nodes in a process space of their own: killing it takes
+Every daemon is a process of its own group, and nodes are machines of their own: killing it takes
 all that it started along, as if a machine lost its power.
 """
 
@@ -18,7 +18,7 @@ from springtide.batch.slurm_service import account
 from tests.e2e.real import LIMIT_S, until
 from tests.e2e.saving import holds
 from tests.ports import free_ports
-from tests.spaces import SPACES, cut
+from tests.spaces import Network, cut, start
 
 HOST = socket.gethostname().partition(".")[0]
 USER = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--")
@@ -26,8 +26,9 @@ OTHER = ("setpriv", "--reuid=daemon", "--regid=daemon", "--clear-groups", "--")
 """Who submit jobs, and may change nothing but their own."""
 CONF = """\
 ClusterName=psite
-SlurmctldHost=HOST(127.0.0.1)
+SlurmctldHost=HOST(CONTROL)
 SlurmctldPort=PORT
+SlurmdPort=REACHED
 SlurmUser=slurm
 AuthInfo=socket=ROOT/munge/munge.socket,cred_expire=60
 StateSaveLocation=ROOT/slurmctld
@@ -47,25 +48,33 @@ DefMemPerCPU=50
 MailProg=/bin/true
 SchedulerParameters=batch_sched_delay=0,sched_interval=1
 """
-NODE = "NodeName={} NodeHostname=HOST NodeAddr=127.0.0.1 Port={} CPUs=4 RealMemory=1000 Feature={}"
+NODE = "NodeName={} NodeAddr={} CPUs=4 RealMemory=1000 Feature={}"
+STATIC = "static1"
 
 
 class SlurmBed:
     """One Slurm with nodes of ours that are off, and a node of its own that is up."""
 
-    def __init__(self, root: Path, nodes: Sequence[str], extra: str = "") -> None:
+    def __init__(self, root: Path, network: Network, nodes: Sequence[str]) -> None:
         self.root = root
         self.conf = self.root / "slurm.conf"
+        self.network = network
+        names = (STATIC, *nodes)
+        self.addresses = {name: network.address(at) for at, name in enumerate(names, start=1)}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
-        port, first, *ports = free_ports(2 + len(nodes))
-        lines = [NODE.format(*pair, "big") for pair in zip(nodes, ports, strict=True)]
-        own = NODE.format("static1", first, "house")
-        old = "PartitionName=old Nodes=static1 Default=YES"
+        self.conf.write_text(self._render(nodes))
+
+    def _render(self, nodes: Sequence[str]) -> str:
+        lines = [NODE.format(name, self.addresses[name], "big") for name in nodes]
+        own = NODE.format(STATIC, self.addresses[STATIC], "house")
+        old = f"PartitionName=old Nodes={STATIC} Default=YES"
         cloud = f"PartitionName=cloud Nodes={','.join(nodes)}\n"
-        text = "\n".join([CONF + extra, own, *lines, old, cloud])
-        for mark, value in {"ROOT": str(self.root), "HOST": HOST, "PORT": str(port)}.items():
+        text = "\n".join([CONF, own, *lines, old, cloud])
+        port, reached = map(str, free_ports(2))
+        known = {"ROOT": str(self.root), "HOST": HOST, "CONTROL": self.network.control}
+        for mark, value in {**known, "PORT": port, "REACHED": reached}.items():
             text = text.replace(mark, value)
-        self.conf.write_text(text)
+        return text
 
     # --- daemons
 
@@ -86,7 +95,7 @@ class SlurmBed:
         self._start("munged", *_as("munge"), *munged, *files)
         until(listening.is_socket)
         self.start_slurmctld()
-        self.boot("static1")
+        self.boot(STATIC)
         self._wait_for_static()
 
     def start_slurmctld(self) -> None:
@@ -94,7 +103,9 @@ class SlurmBed:
         until(lambda: self.run("scontrol", "ping").returncode == 0)
 
     def boot(self, name: str) -> None:
-        self._start(name, *SPACES, "slurmd", "-D", "-N", name, "-f", str(self.conf))
+        command = ("slurmd", "-D", "-N", name, "-f", self.conf)
+        with (self.root / f"{name}.out").open("ab") as out:
+            self._running[name] = start(self.network, name, self.addresses[name], command, out)
 
     def _make(self, name: str, user: str, mode: int) -> None:
         (self.root / name).mkdir()
@@ -149,10 +160,7 @@ class SlurmBed:
         listed = f"nodename={','.join(nodes)}"
         self.told("scontrol", "update", listed, "state=down", "reason=reset")
         until(lambda: not self.told("squeue", "--noheader"))
-        places = ",".join(["127.0.0.1"] * len(nodes))
-        self.told(
-            "scontrol", "update", listed, "state=resume", f"comment={KEPT}", f"nodeaddr={places}"
-        )
+        self.told("scontrol", "update", listed, "state=resume", f"comment={KEPT}")
         until(lambda: all("NOT_RESPONDING" in self.state(name) for name in nodes))
         self._wait_for_static()
 
@@ -165,7 +173,7 @@ class SlurmBed:
         self._wait_for_static()
 
     def _wait_for_static(self) -> None:
-        until(lambda: self.state("static1") == "IDLE")
+        until(lambda: self.state(STATIC) == "IDLE")
 
     def end(self) -> None:
         for name in tuple(self._running):

@@ -13,9 +13,9 @@ import pytest
 
 from springtide.batch import slurm_nodes
 from springtide.batch.slurm import Slurm
-from springtide.ports import Power
+from springtide.ports import Site
 from tests.batch.batch_conformance import BatchConformance
-from tests.batch.batch_world import SITE, BatchWorld
+from tests.batch.batch_world import BatchWorld
 from tests.e2e.slurm_lab import Lab, early_in_a_second, made_lab, until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
@@ -54,7 +54,6 @@ async def world(
         lab.run("scancel", "--full", "--user=root")
 
         async def empty() -> bool:
-            await slurm.set_addresses(world.addresses)
             return not await slurm.jobs()
 
         await until(empty)
@@ -81,7 +80,7 @@ class TestSlurm(BatchConformance):
 
 
 def make_world(lab: Lab, slurm: Slurm, stack: ExitStack, turn: int) -> SlurmWorld:
-    addresses = {name: f"127.0.1.{name[1:]}" for name in _nodes(turn)}
+    site = Site(lab.address)
     running: dict[str, ExitStack] = {}
 
     async def boots(name: str) -> None:
@@ -90,20 +89,12 @@ def make_world(lab: Lab, slurm: Slurm, stack: ExitStack, turn: int) -> SlurmWorl
         now = int(time.time())
         await until(lambda: early_in_a_second(after=now))
         machine = running[name] = stack.enter_context(ExitStack())
-        machine.enter_context(lab.slurmd(name, addresses[name]))
+        machine.enter_context(lab.slurmd(name))
 
     async def dies(name: str) -> None:
         running.pop(name).close()
 
-    async def heard() -> bool:
-        nodes = (await slurm.nodes(running)).values()
-        return not any("NOT_RESPONDING" in n.flags for n in nodes if n.power is Power.UP)
-
     async def submit(*options: str) -> str:
-        """On the loopback all nodes are heard from at the same address, which Slurm takes for
-        theirs whenever they register, as they do when they are undrained."""
-        await until(heard)
-        await slurm.set_addresses({name: addresses[name] for name in running})
         return lab.submit("-p", f"p{turn}", "-N1", "--exclusive", *options, seconds=600)
 
     async def server_down() -> None:
@@ -123,15 +114,16 @@ def make_world(lab: Lab, slurm: Slurm, stack: ExitStack, turn: int) -> SlurmWorl
 
     return SlurmWorld(
         batch=slurm,
-        addresses=addresses,
+        addresses=lab.places(*_nodes(turn)),
         submit=submit,
         submit_held=lambda: submit("--hold"),
         node_boots=boots,
         node_dies=dies,
         server_down=server_down,
-        server_up=lambda: slurm.reload(SITE),
+        server_up=lambda: slurm.reload(site),
         drain_by_hand=by_hand,
         told=told,
+        site=site,
         begun="POWERING_UP",
     )
 

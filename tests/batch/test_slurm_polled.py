@@ -23,12 +23,11 @@ from tests.batch.conformance import Conformance
 from tests.batch.slurm_bed import OTHER, USER, SlurmBed
 from tests.batch.world import LIMIT_S, Ask, Gap, World, heard, node, running, until, up
 from tests.leftovers import place
+from tests.spaces import network
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 
 NAMES = ("ps1", "ps2", "ps3", "ps-node-with-a-long-name-indeed-4")
-MEMBERS = [Member(name, "127.0.0.1", 4, 1000, ("big",), ("cloud",)) for name in NAMES]
-
 AWAY = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n"
 
 
@@ -72,8 +71,8 @@ class Watched(Commands):
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[SlurmBed]:
-    with place() as root:
-        bed = SlurmBed(root, NAMES)
+    with place() as root, network(root) as net:
+        bed = SlurmBed(root, net, NAMES)
         try:
             bed.start()
             yield bed
@@ -181,7 +180,7 @@ async def test_a_comment_of_somebody_else_stays(world: World, bed: SlurmBed) -> 
         bed.told, "scontrol", "update", f"nodename={NAMES[0]}", f"comment={said}"
     )
     (member,) = await up(world)
-    assert comment() == f"springtide: at 127.0.0.1; {said}"
+    assert comment() == f"springtide: at {member.address}; {said}"
     await world.queue.leave([member.name])
     assert comment() == f"springtide: off; {said}"
     await world.queue.dismantle(NAMES)
@@ -315,7 +314,9 @@ def make_world(bed: SlurmBed) -> World:
 
     return World(
         queue=client(commands),
-        members=MEMBERS,
+        members=[
+            Member(name, bed.addresses[name], 4, 1000, ("big",), ("cloud",)) for name in NAMES
+        ],
         submit=submit,
         end=end,
         node_boots=boots,

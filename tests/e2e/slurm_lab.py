@@ -1,5 +1,5 @@
 """A Slurm as `tide deploy` makes it, whose programs only note that they were called, with real
-slurmds on addresses of the loopback."""
+slurmds on machines of their own."""
 
 import asyncio
 import os
@@ -19,10 +19,10 @@ from springtide.spec import Cluster
 from tests.e2e.real import processes
 from tests.leftovers import place
 from tests.ports import free_ports
-from tests.spaces import SPACES, cut
+from tests.spaces import Network, cut, network, start
 
 LIMIT_S = 100.0
-PARAMETERS = {"CommunicationParameters": "NoInAddrAny", "MessageTimeout": "30"}
+PARAMETERS = {"MessageTimeout": "30"}
 """A busy machine may stand still for a while."""
 PROGRAMS = ("resume", "suspend", "resume-fail", "reboot", "prolog")
 NOTE_CALL = """\
@@ -31,14 +31,6 @@ PATH=/usr/bin:/bin
 echo "${0##*/} $1" >>{home}/calls
 while [ "${0##*/}" = prolog ] && [ -e {home}/hold ]; do sleep 0.05; done
 """
-NODE = """\
-printf '%s %s\\n127.0.0.1 localhost\\n' "$2" "$1" >/run/hosts
-hostname "$1"
-mount --bind /run/hosts /etc/hosts
-mkdir /run/spool
-mount --bind /run/spool /var/spool
-exec slurmd -D -b -N "$1" -f "$3"
-"""
 
 
 @dataclass
@@ -46,7 +38,8 @@ class Lab:
     """A cluster whose programs only note that they were called."""
 
     home: Path
-    address: str = "127.0.0.1"
+    network: Network
+    address: str
     port: int = 0
     node_port: int = 0
     opened: list[Slurm] = field(default_factory=list)
@@ -119,36 +112,36 @@ class Lab:
         wrapped = f"--wrap=sleep {seconds}"
         return self.run("sbatch", "--parsable", "-o", "/dev/null", *options, wrapped).strip()
 
+    def place(self, name: str) -> str:
+        """The address of a node whose name is a letter and a number."""
+        return self.network.address(int(name[1:]))
+
+    def places(self, *names: str) -> dict[str, str]:
+        return {name: self.place(name) for name in names}
+
     @contextmanager
-    def slurmd(self, name: str, address: str) -> Iterator[None]:
+    def slurmd(self, name: str) -> Iterator[None]:
         """A slurmd that takes everything of its jobs with it when it goes."""
-        setup = ["sh", "-ec", f"mount -t tmpfs tmpfs /run\n{NODE}", "sh", name, address]
-        log = (self.home / f"{name}.log").open("w")
-        conf = self.layout.conf / "slurm.conf"
-        with (
-            log,
-            subprocess.Popen([*SPACES, "--uts", *setup, conf], stdout=log, stderr=log) as process,
-        ):
-            try:
-                yield
-            finally:
-                cut(process)
+        command = ("slurmd", "-D", "-b", "-N", name, "-f", self.layout.conf / "slurm.conf")
+        with (self.home / f"{name}.log").open("w") as log:
+            process = start(self.network, name, self.place(name), command, log)
+        try:
+            yield
+        finally:
+            cut(process)
 
     @asynccontextmanager
     async def joined(self, slurm: Slurm, *names: str) -> AsyncIterator[None]:
-        """Slurmds that have registered. On the loopback each comes from the same address, which
-        Slurm takes, so it is told again. And it counts whole seconds since they booted: one that
+        """Slurmds that have registered. Slurm counts whole seconds since they booted: one that
         begins in the second of a reboot, or in the last part of one, might seem to have done so
         before it; and what asks for a reboot in the second of a boot might get that one."""
-        addresses = {name: f"127.0.1.{name[1:]}" for name in names}
         now = int(time.time())
         await until(lambda: early_in_a_second(after=now))
         async with AsyncExitStack() as stack:
             for name in names:
-                stack.enter_context(self.slurmd(name, addresses[name]))
+                stack.enter_context(self.slurmd(name))
             for name in names:
                 await seen(slurm, name, lambda node: node.registered)
-            await slurm.set_addresses(addresses)
             booted = int(time.time())
             await until(lambda: early_in_a_second(after=booted))
             yield
@@ -164,9 +157,9 @@ class Lab:
 @asynccontextmanager
 async def made_lab() -> AsyncIterator[Lab]:
     """Everything below one directory that Slurm's user can reach, unlike pytest's own."""
-    with place() as home:
+    with place() as home, network(home) as net:
         port, node_port = free_ports(2)
-        lab = Lab(home, port=port, node_port=node_port)
+        lab = Lab(home, net, net.control, port=port, node_port=node_port)
         try:
             yield lab
         finally:

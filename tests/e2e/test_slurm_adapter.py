@@ -1,4 +1,4 @@
-"""The Slurm adapter against a real slurmctld, with real slurmds on addresses of the loopback."""
+"""The Slurm adapter against a real slurmctld, with real slurmds on machines of their own."""
 
 import asyncio
 import os
@@ -7,6 +7,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,9 +57,8 @@ async def test_a_cluster_without_nodes_is_legal(lab: Lab) -> None:
 
 async def test_two_clusters_share_a_port_on_different_addresses(lab: Lab) -> None:
     slurm = await lab.up("c1")
-    other = Lab(lab.home / "other", address="127.0.0.2", port=lab.port, node_port=lab.node_port)
+    other = replace(lab, home=lab.home / "other", address="127.0.0.2")
     other.home.mkdir()
-    other.opened = lab.opened
     theirs = await other.up("d1")
     assert (await slurm.nodes()).keys() == {"c1"}
     assert (await theirs.nodes()).keys() == {"d1"}
@@ -311,22 +311,21 @@ async def test_each_golden_configuration_is_taken_by_a_real_controller(case: str
 
 @pytest.mark.accepts("B8")
 async def test_machines_on_premises_and_nodes_always_up_are_never_suspended(lab: Lab) -> None:
-    here = socket.gethostname()
     groups = {
-        "rack": {"nodes": here, "provider": {"kind": "none"}},
+        "rack": {"nodes": "r3", "provider": {"kind": "none"}, "addresses": lab.places("r3")},
         "cloud": {"nodes": "c[1-2]", "min": 1},
     }
     slurm = await lab.up(groups=groups, timing={"idle": "1s"})
-    await slurm.set_addresses({"c1": "127.0.1.1", "c2": "127.0.1.2"})
-    with lab.slurmd(here, lab.address), lab.slurmd("c1", "127.0.1.1"):
-        for name in (here, "c1"):
+    await slurm.set_addresses(lab.places("c1", "c2"))
+    with lab.slurmd("r3"), lab.slurmd("c1"):
+        for name in ("r3", "c1"):
             await seen(slurm, name, lambda node: node.registered)
-        with lab.slurmd("c2", "127.0.1.2"):
+        with lab.slurmd("c2"):
             # The last to come is the only one to go.
             await seen(slurm, "c2", lambda node: node.power is Power.GOING_DOWN)
         nodes = await slurm.nodes()
-    assert "CLOUD" not in nodes[here].flags
-    assert nodes[here].registered
+    assert "CLOUD" not in nodes["r3"].flags
+    assert nodes["r3"].registered
     assert nodes["c1"].registered
 
 
@@ -457,16 +456,14 @@ async def test_a_node_that_registers_is_ready_and_runs_its_job(lab: Lab) -> None
     job = lab.submit("-N2", seconds=600)
     # A node that booted before Slurm asked for it, in whole seconds, would not be heard.
     await seen(slurm, "c1", lambda node: "POWERING_UP" in node.flags)
-    await slurm.set_addresses({"c1": "127.0.1.1", "c2": "127.0.1.2"})
+    await slurm.set_addresses(lab.places("c1", "c2"))
     now = int(time.time())
     await until(lambda: early_in_a_second(after=now))
-    with lab.slurmd("c1", "127.0.1.1"), lab.slurmd("c2", "127.0.1.2"):
+    with lab.slurmd("c1"), lab.slurmd("c2"):
         first = await seen(slurm, "c1", lambda node: node.registered)
         await seen(slurm, "c2", lambda node: node.registered)
         assert first.power is Power.UP
-        # On the loopback every registration comes from the same address, which Slurm takes.
-        await slurm.set_addresses({"c1": "127.0.1.1", "c2": "127.0.1.2"})
-        assert (await slurm.nodes(["c1"]))["c1"].address == "127.0.1.1"
+        assert first.address == lab.place("c1")
         assert first.boot_at is not None
         assert first.boot_at > before - 2
         (lab.home / "hold").unlink()
@@ -476,8 +473,8 @@ async def test_a_node_that_registers_is_ready_and_runs_its_job(lab: Lab) -> None
 
 async def test_a_node_that_was_not_asked_for_may_join(lab: Lab) -> None:
     slurm = await lab.up("c[1-2]")
-    await slurm.set_addresses({"c1": "127.0.1.1"})
-    with lab.slurmd("c1", "127.0.1.1"):
+    await slurm.set_addresses(lab.places("c1"))
+    with lab.slurmd("c1"):
         node = await seen(slurm, "c1", lambda node: node.registered)
     assert (node.state, node.flags) == ("IDLE", frozenset({"CLOUD"}))
 
@@ -546,9 +543,8 @@ async def test_a_node_that_never_came_is_down_until_it_is_given_back(
 
 async def test_a_busy_node_powers_down_after_its_job(lab: Lab) -> None:
     slurm = await lab.up("c[1-2]", timing={"idle": "1h"})
-    with lab.slurmd("c1", "127.0.1.1"):
+    with lab.slurmd("c1"):
         await seen(slurm, "c1", lambda node: node.registered)
-        await slurm.set_addresses({"c1": "127.0.1.1"})
         job = lab.submit("-w", "c1", seconds=600)
         await job_in(slurm, job, "RUNNING")
         await slurm.power_down(["c1"])
