@@ -7,7 +7,8 @@ COMPILE := $(UV) pip compile --quiet --generate-hashes --universal --python-vers
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test conformance week lint format bench matrix matrix-quick acceptance venv packages lock docs clean
+.PHONY: help demo test conformance week matrix matrix-quick lint format bench acceptance venv dev packages \
+	features lock docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,58 +20,70 @@ demo: venv ## a real Slurm cluster grows from nothing, runs jobs, and shrinks to
 test: export PYTHONDONTWRITEBYTECODE :=
 test: lint ## lint, then every test
 	@scripts/install-packages tests
+	@scripts/link-libvirt
 	$(BIN)/pytest -n 5 --dist loadfile --no-loadscope-reorder
 
-conformance: venv ## the tests that providers and batch systems share; the tables of docs/conformance*.md
+conformance: dev ## the tests that providers and batch systems share; the tables of docs/conformance*.md
 	$(BIN)/python -m pytest -n 2 --dist loadfile -p tests.providers.table \
 		--conformance-table docs/conformance.md tests/providers
 	$(BIN)/python -m pytest -n 2 --dist loadfile -p tests.batch.table \
 		--conformance-table docs/conformance-batch.md tests/batch
 
-week: venv ## random weeks in virtual time: SEEDS=1000 of them, or SEED=17 again with all that happened
+week: dev ## random weeks in virtual time: SEEDS=1000 of them, or SEED=17 again with all that happened
 	$(BIN)/python -m tests.sim.week $(if $(SEED),--seed $(SEED) --trace,--seeds $(or $(SEEDS),100))
 
-matrix: venv ## the tests of real clusters on Debian 12, 13 and sid, and so on three Slurms; SUITES="trixie sid"
+matrix: dev ## the tests of real clusters on Debian 12, 13 and sid, and so on three Slurms; SUITES="trixie sid"
 	@scripts/install-packages tests
 	$(BIN)/python -m tests.matrix $(SUITES)
 
-matrix-quick: venv ## the most important of them on Debian 13
+matrix-quick: dev ## the most important of them on Debian 13
 	@scripts/install-packages tests
 	$(BIN)/python -m tests.matrix --quick trixie
 
-lint: venv ## style, types and layers
+lint: dev ## style, types and layers
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	PYTHONPATH=. $(BIN)/lint-imports
 
-format: venv ## rewrite the sources in the project's style
+format: dev ## rewrite the sources in the project's style
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: venv ## latencies beside their floor, and beside Slurm without the cure
+bench: dev ## latencies beside their floor, and beside Slurm without the cure
 	$(BIN)/python -m bench
 
-acceptance: venv ## the acceptance table, with the tests behind each row
+acceptance: dev ## the acceptance table, with the tests behind each row
 	$(BIN)/python scripts/acceptance.py
 
-docs: venv ## print the generated tables of the docs from the code
+docs: dev ## print the generated tables of the docs from the code
 	$(BIN)/python scripts/docs.py
 
-venv: .venv/.stamp ## the Python environment, from the lock
+venv: .venv/.run ## what `tide` needs: its Debian packages, and the Python environment with it
 
-packages: ## the Debian packages
-	@scripts/install-packages
+dev: .venv/.tests ## and what style, types and tests need of Python
+
+packages: ## the Debian packages of a cluster of containers
+	@scripts/install-packages run
+
+features: ## and those that only some cluster files need: accounting, NFS, DNS, libvirt, keys
+	@scripts/install-packages features
+	@scripts/link-libvirt
 
 # Locked: several makes in one checkout must not install over each other (uv has .venv/.lock itself).
-.venv/.stamp: pyproject.toml requirements/uv.txt requirements/dev.txt | packages
+.venv/.run: pyproject.toml requirements/build.txt requirements/run.txt | packages
 	@mkdir -p .venv
-	@flock .venv/.making scripts/make-venv $(PYTHON)
+	@flock .venv/.making scripts/make-venv run $(PYTHON)
 
-lock: venv ## choose the newest versions and write them, with hashes, to requirements/
+.venv/.tests: .venv/.run requirements/uv.txt requirements/dev.txt
+	@flock .venv/.making scripts/make-venv tests $(PYTHON)
+
+lock: dev ## choose the newest versions and write them, with hashes, to requirements/
 	$(COMPILE) --upgrade requirements/uv.in -o requirements/uv.txt
+	$(COMPILE) --upgrade requirements/build.in -o requirements/build.txt
 	$(COMPILE) --upgrade pyproject.toml -o requirements/run.txt
-	$(COMPILE) --upgrade pyproject.toml --group dev -c requirements/run.txt -o requirements/dev.txt
+	$(COMPILE) --upgrade pyproject.toml --group dev -c requirements/build.txt -c requirements/run.txt \
+		-o requirements/dev.txt
 	$(COMPILE) --upgrade requirements/openstack.in -o requirements/openstack.txt
 
 clean: ## remove what can be made again

@@ -12,7 +12,7 @@ def test_the_environment_of_another_checkout_is_not_touched(tmp_path: Path) -> N
     other.mkdir()
     here.mkdir()
     (here / ".venv").symlink_to(other)
-    asked = [str(SCRIPT), "/bin/false"]
+    asked = [str(SCRIPT), "run", "/bin/false"]
     done = subprocess.run(asked, cwd=here, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert f".venv is a link to {other}" in done.stderr
