@@ -1,78 +1,65 @@
-"""`make bench`: all benchmarks, or those named. A table each; nothing is left behind."""
+"""`make bench`: has `bench.run` do its work in another process, and nothing is left behind by it.
 
-import argparse
+However that ends, and whenever somebody wants it to, everything below its directory is removed:
+processes, mounts, links and files. Signals are only noted here, so that nothing interrupts this.
+"""
+
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Sequence
 from types import FrameType
-from typing import NoReturn
 
-from bench import clouds, demand, hook, many, names, nodeset, reconcile, scale, start
-from bench.queue import GaveUp
-from bench.table import Table
+from tests.leftovers import place, sweep
 
-
-def _nodeset(quick: bool) -> Iterator[Table]:
-    yield Table("hostlists", ["", "CPU"], [list(row) for row in nodeset.run()])
-
-
-BENCHMARKS: dict[str, Callable[[bool], Iterator[Table]]] = {
-    "start": start.run,
-    "hook": hook.run,
-    "many": many.run,
-    "scale": scale.run,
-    "reconcile": reconcile.run,
-    "demand": demand.run,
-    "nodeset": _nodeset,
-    "names": names.run,
-    "clouds": clouds.run,
-}
-OPENSTACK = "openstack"
-ASKED_FOR = {OPENSTACK: clouds.openstack}
-"""Only when asked for: a real OpenStack takes minutes."""
-NEED_ROOT = frozenset({"start", "hook", "many", "names", OPENSTACK})
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+PATIENCE_S = 60.0
+"""For the benchmarks to clean up after themselves when they are to stop."""
+LOOK_S = 0.2
+INTERRUPTED = 130
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("benchmarks", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
-    parser.add_argument("--quick", action="store_true", help="fewer repetitions, for a glance")
-    parser.add_argument(
-        "--openstack", action="store_true", help="calls to a real Nova: alone, or after those named"
+def main(arguments: Sequence[str]) -> int:
+    asked: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
+
+    for number in STOPS:
+        signal.signal(number, note)
+    with place() as root:
+        try:
+            return _run(root.as_posix(), arguments, asked)
+        finally:
+            sweep(root)
+
+
+def _run(root: str, arguments: Sequence[str], asked: Sequence[int]) -> int:
+    """In a session of its own, so that it gets one signal, and that from us."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.run", *arguments],
+        env={**os.environ, "TMPDIR": root},
+        start_new_session=True,
     )
-    chosen = parser.parse_args(arguments)
-    if unknown := set(chosen.benchmarks) - BENCHMARKS.keys():
-        parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
-    wanted = chosen.benchmarks or ([] if chosen.openstack else list(BENCHMARKS))
-    wanted += [OPENSTACK] if chosen.openstack else []
-    if os.geteuid() != 0 and NEED_ROOT & set(wanted):
-        parser.error(
-            "containers need root; `scale`, `reconcile`, `demand`, `nodeset` and `clouds` do not"
-        )
-    signal.signal(signal.SIGTERM, _stop)
-    return _run(wanted, chosen.quick)
-
-
-def _run(wanted: Sequence[str], quick: bool) -> int:
-    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n", flush=True)
     try:
-        for name in wanted:
-            for table in (BENCHMARKS | ASKED_FOR)[name](quick):
-                print(table, end="\n\n", flush=True)
-    except KeyboardInterrupt:
-        print("interrupted; everything was removed", file=sys.stderr)
-        return 130
-    except GaveUp as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
-    return 0
+        while process.poll() is None and not asked:
+            time.sleep(LOOK_S)
+        return _stopped(process) if asked else process.returncode
+    finally:
+        process.kill()
+        process.wait()
 
 
-def _stop(number: int, frame: FrameType | None) -> NoReturn:
-    """As Ctrl-C does."""
-    raise KeyboardInterrupt
+def _stopped(process: "subprocess.Popen[bytes]") -> int:
+    process.terminate()
+    try:
+        process.wait(PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        print("bench: it is killed, for it does not end", file=sys.stderr)
+    return INTERRUPTED
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

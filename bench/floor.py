@@ -40,6 +40,9 @@ from springtide.spec import Cluster, parse
 from springtide.steps import Parts
 
 SCRIPTS = Path(__file__).with_name("bare")
+ASKED_AT = 1_111_111_111
+"""Stands in boot scripts for when a node was asked for, which its environment tells: a slurmd that
+starts in that second might not be heard, so Springtide's own nodes wait until it is over."""
 POWER = """\
 #!/bin/sh
 echo "{what} $1" >{directory}/power
@@ -65,7 +68,7 @@ def floor(directory: Path, name: str, *, cure: bool) -> Iterator[Queue]:
         site = asyncio.run(_prepare(parts))
         ground = read_ground(Layout(state).instances)
         assert ground is not None
-        _write_nodes(parts, ground, out)
+        asyncio.run(_write_nodes(parts, ground, out))
         _write_programs(directory, spec)
         _start_slurm(parts, site, _programs(directory, cure))
         for command in _scripts(directory):
@@ -77,24 +80,29 @@ def floor(directory: Path, name: str, *, cure: bool) -> Iterator[Queue]:
 async def _prepare(parts: Parts) -> Site:
     site = await parts.home.prepare(parts.spec.cluster)
     await parts.configurator.prepare(site)
+    await parts.configurator.install()
     return site
 
 
 # Nodes
 
 
-def _write_nodes(parts: Parts, ground: Ground, out: Path) -> None:
-    """Whatever can be known of a node beforehand; its record lets the provider remove it."""
+async def _write_nodes(parts: Parts, ground: Ground, out: Path) -> None:
+    """Whatever can be known of nodes beforehand, their names too, for each has its address; the
+    records let the provider remove them."""
     layout = Layout(parts.spec.state)
+    addresses = {node: str(ground.subnet[2 + at]) for at, node in enumerate(parts.spec.managed)}
+    await parts.configurator.publish(ground.site, addresses)
     shown = [Mount(path, path, read_only=True) for path in (layout.conf, layout.munge_key.parent)]
     mounts = [*shown, Mount(out, out, read_only=False)]
     tree = Tree(Path("/"), mounts, [layout.state, layout.instances])
-    for at, node in enumerate(parts.spec.managed):
-        address = str(ground.subnet[2 + at])
+    for node, address in addresses.items():
         launch = Launch(parts.spec.cluster, node, 1, "g", "host", "default")
         instance = intend(launch, address, time.time())
-        boot = parts.configurator.user_data(Node(node, "g"), ground.site)
-        _write_node(homes(layout.instances) / node, Start(instance, ground, tree, boot))
+        boot = parts.configurator.user_data(Node(node, "g", changed_at=ASKED_AT), ground.site)
+        told = boot.replace(str(ASKED_AT), '"$TIDE_ASKED_AT"')
+        assert told != boot, "nodes do not wait for a later second"
+        _write_node(homes(layout.instances) / node, Start(instance, ground, tree, told))
 
 
 def _write_node(home: Path, plan: Start) -> None:

@@ -24,8 +24,8 @@ PATIENCE_S = 5.0
 """For processes to end that are asked to."""
 END_S = 30.0
 """For those that are killed."""
-SITES = ("site.json", "containers/site.json", "*/containers/site.json")
-"""Where container clusters say which bridge is theirs."""
+SITES = ("site.json", *(f"{'*/' * depth}containers/site.json" for depth in range(5)))
+"""Where container clusters, and networks of tests, say which bridge is theirs."""
 WHEREABOUTS = (b"PWD=", b"OLDPWD=", b"_=")
 """What a shell tells of where it has been, to all that is ever started from it."""
 
@@ -102,10 +102,13 @@ def _claim(root: Path) -> int | None:
 
 
 def _remove(root: Path) -> None:
+    if not any(_belongs(pid, root) for pid in _lineage()):
+        sweep(root)
+
+
+def sweep(root: Path) -> None:
     """A directory stays for the next run if something in it does not go: what is mounted there
     may be somebody else's files."""
-    if any(_belongs(pid, root) for pid in _lineage()):
-        return
     if _end_processes(root) and _unmount(root):
         for bridge in _bridges(root) - _bridges_of_others(root):
             subprocess.run(["ip", "link", "delete", bridge], check=False, capture_output=True)

@@ -10,6 +10,8 @@ spaces=(--net --mount --uts --pid --ipc --fork --kill-child=KILL)
 
 up() {
     local name address addresses=
+    printf -v TIDE_ASKED_AT '%(%s)T' -1
+    export TIDE_ASKED_AT
     names "$1"
     for name in "${names[@]}"; do
         read -r address <"nodes/$name/address"
