@@ -99,8 +99,9 @@ def _plug(ground: Ground, network: int) -> bool:
     if made := PORT not in there:
         _await_gone(ground)
         mac = links.hardware_address(host_address(ground))
-        peer = f"peer name {ground.bridge} address {mac} netns {os.getpid()}"
-        _ip(network, ["-batch", "-"], [f"link add {PORT} type veth {peer}"])
+        with Path("/proc/self/ns/net").open() as here:
+            peer = f"peer name {ground.bridge} address {mac} netns /proc/self/fd/{here.fileno()}"
+            _ip(network, ["-batch", "-"], [f"link add {PORT} type veth {peer}"], here.fileno())
     up = [f"link set {PORT} master {ground.bridge} up", f"link set {ground.bridge} up"]
     _ip(network, ["-batch", "-"], up)
     return made
@@ -130,14 +131,14 @@ def namespace(process: Process, kind: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _ip(network: int, arguments: Sequence[str], commands: Sequence[str] = ()) -> str:
+def _ip(network: int, arguments: Sequence[str], commands: Sequence[str] = (), *passed: int) -> str:
     done = subprocess.run(
         ["nsenter", f"--net=/proc/self/fd/{network}", "ip", *arguments],
         input="".join(f"{command}\n" for command in commands),
         capture_output=True,
         text=True,
         timeout=IP_S,
-        pass_fds=[network],
+        pass_fds=[network, *passed],
         check=False,
     )
     if done.returncode:

@@ -24,15 +24,15 @@ if [ -e /proc/sys/net/ipv6/conf/default/disable_ipv6 ]; then
     echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6
 fi
 
-# The cable is made on the host's side, where this process is netns 1.
-exec 3<&0 </dev/null
+# The cable is made on the host's side, and host.links has descriptor 6 for this side.
+exec 3<&0 </dev/null 6</proc/self/ns/net
 {
     nsenter --net=/proc/self/fd/3 ip -batch host.links
     ip -batch node.links
 } &
 mount -n -a -T fstab
 wait $!
-exec 3<&-
+exec 3<&- 6<&-
 
 # Whoever makes an image of this node finds here what it has written.
 exec 5<rw/up

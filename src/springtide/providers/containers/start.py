@@ -25,6 +25,8 @@ INIT = Path(__file__).with_name("init.sh")
 NAMESPACES = ("--net", "--mount", "--uts", "--pid", "--ipc")
 COMMAND = ("setsid", "--fork", "unshare", *NAMESPACES, "--fork", "--kill-child=KILL", "/bin/sh")
 LOG_TAIL = 4096
+NODE_NETWORK = "/proc/self/fd/6"
+"""A path, for what `ip` takes a pid to mean depends on its version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +65,13 @@ def render_environment(plan: Start) -> dict[str, str]:
 
 
 def render_host_links(plan: Start) -> str:
-    """The cable between the bridge and the node, whose first process is pid 1 to `ip`."""
+    """The cable between the bridge and the node, whose network init.sh has as descriptor 6."""
     instance = plan.instance
     port = links.port_name(instance.cluster, instance.node)
     mac = links.hardware_address(IPv4Address(instance.address))
     return (
         f"link add {port} master {plan.ground.bridge} up type veth "
-        f"peer name eth0 address {mac} netns 1\n"
+        f"peer name eth0 address {mac} netns {NODE_NETWORK}\n"
     )
 
 
