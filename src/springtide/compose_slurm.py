@@ -23,6 +23,7 @@ from springtide.spec import Cluster
 from springtide.spec import Slurm as SlurmSpec
 from springtide.spec.clouds import Remote
 from springtide.spec.fresh import is_fresh
+from springtide.spec.rebuilds import partition_names
 from springtide.wiring import View, Wiring, mounts, pin
 
 RUN = Path("/run")
@@ -175,5 +176,6 @@ def programs(spec: Cluster) -> Programs:
         prolog=str(spec.batch.prolog) if spec.batch.prolog else None,
         wait_s=spec.timing.start + spec.timing.stop,
         heads=sorted({name.rstrip(digits) for name in spec.managed}) if spec.batch.attach else (),
+        rebuilds=partition_names(spec.rebuild.partitions),
         fresh=[key for key, one in spec.partitions.items() if is_fresh(one, spec.groups)],
     )

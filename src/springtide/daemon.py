@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from springtide import decide, failures, prune
 from springtide.builds import Builds
@@ -35,6 +36,8 @@ from springtide.steps.bootlogs import keep_log
 from springtide.steps.giving_back import give_back_closed
 from springtide.steps.work import Work, insist
 
+BY_JOB = "rebuild-job"
+"""The program of requests that prologs of rebuild jobs make."""
 LATE = "it did not register within ResumeTimeout"
 LOOKED_AT = Accounts(changes=False)
 """The control host's, if nobody says that they may be changed."""
@@ -164,6 +167,15 @@ class Daemon:
             self._gather.add(kept)
         return strange
 
+    async def rebuild_for_job(self, job: str, names: Iterable[str]) -> None:
+        """A rebuild job has its nodes now: they take no other job before they are rebuilt, which
+        begins when this one is over. Those that are not up start with the new image anyway.
+        """
+        up = tuple(node.name for node in self.parts.record.of(names, NodeState.READY))
+        if up:
+            await self.parts.batch.drain(up, f"rebuild by job {job}")
+            await self.receive(Request(uuid4().hex, BY_JOB, up, self.parts.record.now(), (job,)))
+
     async def _submit(self, program: str, requests: Sequence[Request]) -> None:
         names = dict.fromkeys(name for request in requests for name in request.nodes)
         jobs = dict.fromkeys(job for request in requests for job in request.jobs)
@@ -171,6 +183,9 @@ class Daemon:
         ids = [request.id for request in requests]
         if program == "resume-fail":
             self._chores.start(self._resume_failed(tuple(names)))
+        if program == BY_JOB:
+            await self._rebuild(names, why, ids)
+            return
         if program in REBOOTS:
             await self._rebooted(names, why, ids, REBOOTS[program])
             return
@@ -179,6 +194,15 @@ class Daemon:
         options = {"wide": wide} if wide and kind is Kind.RESUME else {}
         submit = partial(self.engine.submit, requests=ids, options=options)
         await submit(kind, names, asked_by="batch", reason=why)
+
+    async def _rebuild(self, names: Iterable[str], why: str, ids: Sequence[str]) -> None:
+        """Nodes that a rebuild is at already are in good hands."""
+        begun = self.engine.at(Kind.REBUILD)
+        rest = [name for name in names if name not in begun]
+        settings = self.spec.rebuild
+        options = {"via": self.parts.rebuilds_via, "batch": settings.batch, "pause": settings.pause}
+        submit = partial(self.engine.submit, asked_by="batch", reason=why)
+        await submit(Kind.REBUILD, rest, requests=ids, options=options)
 
     async def _rebooted(
         self, names: Iterable[str], why: str, ids: Sequence[str], chosen: Mapping[str, str]

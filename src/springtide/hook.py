@@ -164,17 +164,30 @@ def prolog(settings: Settings, environ: dict[str, str]) -> int:
     """Return when the job's nodes have registered; then the site's own prolog has its turn."""
     message: Message = {
         "job": environ.get("SLURM_JOB_ID"),
+        "name": environ.get("SLURM_JOB_NAME"),
         "nodes": environ.get("SLURM_JOB_NODELIST"),
         "partition": environ.get("SLURM_JOB_PARTITION") or None,
     }
-    fresh = message["partition"] in settings.get("fresh", "").split(",")
+    needed = is_needed(settings, environ.get("SLURM_JOB_PARTITION", ""))
     if message["job"] and concerns(settings, environ.get("SLURM_JOB_NODELIST", "")):
-        patience = float(settings["wait_s"]) if fresh else AWAY_S
-        if not wait_for_nodes(settings, message, patience) and fresh:
-            return complain(f"prolog: job {message['job']} put back: its nodes may be used ones", 1)
+        patience = float(settings["wait_s"]) if needed else AWAY_S
+        if not wait_for_nodes(settings, message, patience) and needed:
+            text = f"{needed}, and the daemon is away or refused"
+            return complain(f"prolog: job {message['job']} put back: {text}", 1)
     if settings.get("prolog"):
         os.execve(settings["prolog"], [settings["prolog"]], environ)
     return 0
+
+
+def is_needed(settings: Settings, partition: str) -> str:
+    """Why a job of this partition must not start without the daemon; empty if it may."""
+    if not partition:
+        return ""
+    if partition in settings.get("fresh", "").split(","):
+        return "its nodes may be used ones"
+    if partition in settings.get("rebuilds", "").split(","):
+        return "only the daemon rebuilds its nodes"
+    return ""
 
 
 def concerns(settings: Settings, nodes: str) -> bool:
@@ -186,8 +199,8 @@ def concerns(settings: Settings, nodes: str) -> bool:
 def wait_for_nodes(settings: Settings, message: Message, patience: float) -> bool:
     """Wait in the daemon. If it is away for long, let Slurm launch by itself.
 
-    A job that must have fresh nodes waits longer, for only the daemon makes them so. It is asked
-    at least once, however long this machine stood still before.
+    A job that needs the daemon waits longer. It is asked at least once, however long this
+    machine stood still before.
     """
     away_since = time.monotonic()
     while True:

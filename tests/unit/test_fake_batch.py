@@ -569,26 +569,25 @@ async def test_a_node_that_failed_says_so_and_kills_what_still_runs() -> None:
 # Rebuilds by jobs, and closed queues
 
 
-async def test_a_rebuild_job_goes_before_all_others_and_starts_its_node_afresh() -> None:
+async def test_a_rebuild_job_goes_before_all_others_and_its_node_is_rebooted_after_it() -> None:
     place = Place()
     running = await place.run(4, duration_s=60)
     waiting = place.batch.submit(4, duration_s=60)
     ids = await place.batch.submit_rebuilds(["n2"], None)
     assert await place.batch.submit_rebuilds(["n2"], None) == ids
-    place.obeys = False
-    await virtual(60)
+    await virtual(63)
     assert running.state == "COMPLETED"
-    assert place.resumed[-1] == (["n2"], [Job(ids["n2"], "CONFIGURING", "", "rebuild", "n2", 1)])
-    assert (await look(place.batch, "n2")).power is Power.GOING_UP
-    place.batch.boot_seen("n2")
-    await virtual(3)
-    assert [job.state for job in place.batch.finished if job.only] == ["COMPLETED"]
-    assert waiting.state == "RUNNING"
+    assert [job.id for job in place.batch.finished] == [running.id, ids["n2"]]
+    node = await look(place.batch, "n2")
+    assert (node.power, wish(node)) == (
+        Power.GOING_UP,
+        (True, OURS, f"springtide: rebuild by job {ids['n2']}"),
+    )
+    assert waiting.state == "PENDING"
 
 
 async def test_a_rebuild_job_whose_node_fails_is_over() -> None:
     place = Place()
-    await up(place, "n1")
     place.obeys = False
     await place.batch.submit_rebuilds(["n1"], None)
     await virtual(51)
@@ -602,7 +601,7 @@ async def test_a_rebuild_job_with_a_command_leaves_its_node_as_it_is() -> None:
     await place.batch.submit_rebuilds(["n1"], "uptime")
     await virtual(1)
     assert [job.state for job in place.batch.finished] == ["COMPLETED"]
-    assert len(place.resumed) == 1
+    assert (await look(place.batch, "n1")).power is Power.UP
 
 
 async def test_a_closed_queue_takes_jobs_and_starts_them_after_the_next_start() -> None:

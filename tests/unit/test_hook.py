@@ -143,8 +143,9 @@ def test_anything_but_one_host_list_is_wrong_usage(
 def test_the_prolog_waits_until_it_is_let_go(programs: Programs) -> None:
     with daemon(programs.socket, b"200 OK") as heard:
         job = {"SLURM_JOB_ID": "5", "SLURM_JOB_NODELIST": "c[1-2]", "SLURM_JOB_PARTITION": "p"}
-        assert run(programs.directory / "prolog", **job) == 0
-    assert heard == [("/hook/prolog", {"job": "5", "nodes": "c[1-2]", "partition": "p"})]
+        assert run(programs.directory / "prolog", **job, SLURM_JOB_NAME="rebuild-c1") == 0
+    told = {"job": "5", "name": "rebuild-c1", "nodes": "c[1-2]", "partition": "p"}
+    assert heard == [("/hook/prolog", told)]
 
 
 def test_a_prolog_asks_once_however_little_patience_is_left(programs: Programs) -> None:

@@ -6,14 +6,10 @@ from typing import Any
 
 import pytest
 
-from springtide.batch.slurm_conf import (
-    TooOldError,
-    hides_nodes,
-    render,
-    render_include,
-)
+from springtide.batch.slurm_conf import hides_nodes, render, render_include
 from springtide.batch.slurm_conf_lines import needs_restart
 from springtide.batch.slurm_control import render_hosts
+from springtide.batch.slurm_versions import TooOldError
 from springtide.ports import Site
 from springtide.spec import Cluster, load, parse
 
@@ -134,9 +130,11 @@ def test_a_batch_system_of_another_kind_is_a_defect() -> None:
         rendered(cluster)
 
 
-def test_nodes_are_hidden_only_if_private_data_says_so() -> None:
-    assert not hides_nodes(cluster_with())
-    assert hides_nodes(load(CASES / "parameters.yaml"))
+def test_nodes_are_hidden_only_if_private_data_says_so_and_slurm_is_old() -> None:
+    hidden = load(CASES / "parameters.yaml")
+    assert not hides_nodes(cluster_with(), VERSION)
+    assert hides_nodes(hidden, VERSION)
+    assert not hides_nodes(hidden, (24, 11))
 
 
 def test_new_partitions_and_times_are_reread_but_new_nodes_need_a_restart() -> None:

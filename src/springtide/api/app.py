@@ -33,7 +33,7 @@ from springtide.nodeset import NodeNameError, fold
 from springtide.ports import BatchNode, CloudError, Instance, StoreError, Unavailable
 from springtide.prologs import STARTS
 from springtide.spec import SpecError, UnknownNodes
-from springtide.spec.rebuilds import DEFAULT as REBUILDS
+from springtide.spec.rebuilds import REBUILD_JOB, partition_names
 from springtide.spool import BadRequest, parse_request
 from springtide.story import voice_of
 
@@ -300,10 +300,14 @@ async def prolog(request: Request) -> Response:
     names = expanded(daemon, str(body.get("nodes") or ""))
     ours = [name for name in names if name in daemon.parts.record.nodes]
     limit_s = daemon.spec.timing.start + daemon.spec.timing.stop
-    afresh = body.get("partition") in (daemon.spec.rebuild.partitions or (REBUILDS,))
-    why = await daemon.prologs.wait(str(body.get("job")), ours, limit_s, afresh)
+    job = str(body.get("job"))
+    rebuilds = body.get("partition") in partition_names(daemon.spec.rebuild.partitions)
+    if rebuilds and str(body.get("name")).startswith(REBUILD_JOB):
+        await daemon.rebuild_for_job(job, ours)
+        rebuilds = False
+    why = await daemon.prologs.wait(job, ours, limit_s, afresh=rebuilds)
     spent = [name for name in ours if _is_fresh(daemon, name)]
-    if spent and why in STARTS and not afresh:
+    if spent and why in STARTS and not rebuilds:
         await daemon.prologs.spend(spent)
     return JSONResponse({"why": why})
 

@@ -72,6 +72,9 @@ class FakeBatch(FakeScheduler):
                 node.address = addresses[node.name]
                 self._try_start(node.job)
 
+    async def set_instances(self, instances: Mapping[str, tuple[str, str]]) -> None:
+        """It keeps nothing of it."""
+
     async def give_back(self, nodes: Iterable[str], reason: str) -> None:
         async with self._call("give_back"):
             for node in self._named(nodes):
@@ -127,13 +130,6 @@ class FakeBatch(FakeScheduler):
                 if node.power is Power.UP and not node.reboot:
                     self._ask_reboot(node, reason)
 
-    def _ask_reboot(self, node: FakeNode, reason: str) -> None:
-        if not (node.drained and node.is_persons):
-            node.drained, node.owner, node.reason = True, OURS, _words(reason)
-        node.reboot = Reboot.REQUESTED
-        if not node.job:
-            self._reboot(node)
-
     async def expect(self, nodes: Iterable[str]) -> None:
         async with self._call("expect"):
             for node in self._named(nodes):
@@ -156,7 +152,7 @@ class FakeBatch(FakeScheduler):
 
     def _rebuild(self, node: str, command: str | None) -> FakeJob:
         job = self._queue(1, 0.0)
-        job.only, job.reboots = node, command is None
+        job.only, job.rebuilds = node, command is None
         return job
 
     async def close(self) -> None:

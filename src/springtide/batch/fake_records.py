@@ -38,7 +38,7 @@ class FakeJob:
     ended_at: float | None = None
     end: asyncio.TimerHandle | None = None
     only: str | None = None  # a rebuild job's node
-    reboots: bool = False  # its node starts afresh for it
+    rebuilds: bool = False  # and it is rebooted after the job
 
     def shown(self) -> Job:
         nodes = fold(self.nodes) if self.nodes else ""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from springtide.batch.fake_records import FakeJob, FakeNode, Reboot, Timing
 from springtide.nodeset import sort
-from springtide.ports import Job, Power
+from springtide.ports import OURS, Job, Power
 
 NodesListener = Callable[[Sequence[str]], object]
 ResumeListener = Callable[[Sequence[str], Sequence[Job]], object]
@@ -301,9 +301,18 @@ class FakeScheduler:
         job.state, job.nodes = "CONFIGURING", tuple(node.name for node in nodes)
         for node in nodes:
             node.job = job
-            if node.power is Power.DOWN or job.reboots:
+            if node.power is Power.DOWN:
                 self._power_up(node)
+            elif job.rebuilds:  # as the daemon has it done that its prolog asks
+                self._ask_reboot(node, f"rebuild by job {job.id}")
         self._try_start(job)
+
+    def _ask_reboot(self, node: FakeNode, reason: str) -> None:
+        if not (node.drained and node.is_persons):
+            node.drained, node.owner, node.reason = True, OURS, f"{OURS}: {reason}"
+        node.reboot = Reboot.REQUESTED
+        if not node.job:
+            self._reboot(node)
 
     def _try_start(self, job: FakeJob | None) -> None:
         """A job runs once all its nodes have registered and are reached where we were told."""

@@ -258,6 +258,9 @@ class Polled(Watched):
 
     # --- what such batch systems do not do -------------------------------------------------------
 
+    async def set_instances(self, instances: Mapping[str, tuple[str, str]]) -> None:
+        """They have no place for it."""
+
     async def reboot(self, nodes: Iterable[str], reason: str) -> None:
         raise Unavailable("this batch system reboots no nodes; rebuild them with --direct")
 

@@ -6,7 +6,7 @@ ended is for the adapter to judge.
 
 import os
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from springtide.ports import Unavailable
@@ -54,12 +54,18 @@ def surroundings(places: str, **settings: str) -> dict[str, str]:
     return {"PATH": path, "LC_ALL": "C", "TZ": "UTC", **settings}
 
 
-def ran(command: Sequence[str], environment: Mapping[str, str], timeout_s: float) -> Output:
-    """Raises what `subprocess` does. Nothing but a line's end is made one."""
+def ran(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    timeout_s: float,
+    lines: Iterable[str] = (),
+) -> Output:
+    """With these lines as its input. Raises what `subprocess` does; nothing but a line's end is
+    made one."""
     done = subprocess.run(
         command,
         env=environment,
-        stdin=subprocess.DEVNULL,
+        input="".join(f"{line}\n" for line in lines).encode(),
         capture_output=True,
         timeout=timeout_s,
         check=False,

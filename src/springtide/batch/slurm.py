@@ -12,7 +12,6 @@ from springtide.batch.running import TIMEOUT_S
 from springtide.batch.slurm_accounting import Accounting
 from springtide.batch.slurm_commands import Commands, past_job
 from springtide.batch.slurm_conf import (
-    TooOldError,
     control_host,
     hides_nodes,
     render,
@@ -21,8 +20,11 @@ from springtide.batch.slurm_conf import (
 from springtide.batch.slurm_conf_lines import needs_restart
 from springtide.batch.slurm_control import Control
 from springtide.batch.slurm_hidden import Hidden
+from springtide.batch.slurm_instances import render_updates
 from springtide.batch.slurm_nodes import SlurmNodes
 from springtide.batch.slurm_reason import PREFIX
+from springtide.batch.slurm_versions import OLDEST, Release, TooOldError
+from springtide.batch.unread import UnreadableError
 from springtide.layout import Layout
 from springtide.ports import Job, Site, Unavailable
 from springtide.spec import Cluster
@@ -46,8 +48,9 @@ class Slurm(SlurmNodes):
         self._port = batch.port
         self._conf = batch.attach or Layout(cluster.state).conf / "slurm.conf"
         absent = "is batch.attach right?" if batch.attach else "run `tide deploy` first"
-        hidden = Hidden(cluster.managed if hides_nodes(cluster) else ())
         commands = Commands(self._conf, absent, timeout_s, self._silent)
+        hides = hides_nodes(cluster, OLDEST) and hides_nodes(cluster, _release(commands))
+        hidden = Hidden(cluster.managed if hides else ())
         super().__init__(commands, batch.user, hidden, fresh_nodes(cluster.groups))
         accounting = Accounting(cluster, self._conf)
         self._control = Control(cluster.state, batch.user, self._conf, cluster.managed, accounting)
@@ -79,6 +82,11 @@ class Slurm(SlurmNodes):
     def _configuration(self) -> str:
         return self._control.loaded
 
+    async def set_instances(self, instances: Mapping[str, tuple[str, str]]) -> None:
+        updates = render_updates(instances, slurm_text.release(await self.version()))
+        if updates:
+            await self._in_thread(lambda: self._commands.tell(updates))
+
     # Jobs
 
     async def jobs(self) -> Sequence[Job]:
@@ -98,12 +106,8 @@ class Slurm(SlurmNodes):
         await self._scontrol("update", f"jobid={job}", f"admincomment={comment}")
 
     async def submit_rebuilds(self, nodes: Iterable[str], command: str | None) -> Mapping[str, str]:
-        """Slurm reboots nodes for a job only up to 22.05: since then it never does for those
-        that it powers up and down. A job that waits or runs already is not submitted again.
-        """
+        """A job that waits or runs already is not submitted again."""
         partitions = slurm_rebuild.placed(self._cluster, nodes)
-        if command is None and slurm_text.release(await self.version()) >= slurm_rebuild.NO_REBOOTS:
-            raise Unavailable(slurm_rebuild.ADVICE)
         queue = slurm_rebuild.queue_of(set(partitions.values()))
         said = await self._in_thread(lambda: self._commands.checked(queue).stdout)
         submitted = slurm_rebuild.parse_queue(said) if command is None else {}
@@ -210,6 +214,8 @@ class Slurm(SlurmNodes):
         try:
             self._shown("nodes")
         except Unavailable as error:
+            if why := self._control.why_dead():
+                raise Unavailable(why) from error
             raise Unavailable(
                 f"slurmctld runs but does not answer; kill it and deploy again: {error}"
             ) from error
@@ -220,3 +226,12 @@ class Slurm(SlurmNodes):
     def _stop(self) -> None:
         with self._controlling:
             self._control.stop()
+
+
+def _release(commands: Commands) -> Release:
+    """What is installed here; where that is nothing, it does not matter."""
+    try:
+        said = commands.checked(["slurmctld", "-V"]).stdout
+        return slurm_text.release(slurm_text.parse_version(said))
+    except (Unavailable, UnreadableError):
+        return OLDEST

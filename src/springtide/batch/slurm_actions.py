@@ -9,8 +9,6 @@ Called by `slurm_conf` for the lines, and by `slurm_nodes`.
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-SINCE = (26, 5)
-"""What is older does not start with a slurm.conf that has power actions: no slurmd, no command."""
 REBUILD = "rebuild"
 PROGRAMS = {REBUILD: "rebuild", "reboot": "reboot-only"}
 """The program of each, which is what the hook is called as."""

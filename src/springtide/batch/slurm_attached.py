@@ -71,6 +71,12 @@ class AttachedSlurm(Slurm):
     def _configuration(self) -> str:
         return self._attachment.taken
 
+    async def submit_rebuilds(self, nodes: Iterable[str], command: str | None) -> Mapping[str, str]:
+        """Jobs that rebuild have their nodes rebooted."""
+        if command is None:
+            await self._in_thread(self._attachment.require_reboots)
+        return await super().submit_rebuilds(nodes, command)
+
     async def reboot(self, nodes: Iterable[str], reason: str) -> None:
         """A RebootProgram of theirs would run on our nodes, and not rebuild them."""
         await self._in_thread(self._attachment.require_reboots)

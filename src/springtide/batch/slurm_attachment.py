@@ -15,10 +15,9 @@ from typing import TypeVar
 from springtide.batch import slurm_actions, slurm_existing, slurm_text
 from springtide.batch.slurm import NODES
 from springtide.batch.slurm_commands import Commands
-from springtide.batch.slurm_conf import TooOldError, hides_nodes, slurm_of
+from springtide.batch.slurm_conf import hides_nodes, slurm_of
 from springtide.batch.slurm_existing import Conf, Running, UnreadableConf
 from springtide.batch.slurm_include import (
-    RELOADS_ALL,
     compose_include,
     decide_differences,
     render_left,
@@ -26,6 +25,7 @@ from springtide.batch.slurm_include import (
 from springtide.batch.slurm_place import check_reachable, directory, write
 from springtide.batch.slurm_service import read
 from springtide.batch.slurm_standing import Standing
+from springtide.batch.slurm_versions import Change, Release, TooOldError
 from springtide.batch.unread import UnreadableError
 from springtide.layout import Layout
 from springtide.nodeset import NodeNameError, expand, fold
@@ -73,7 +73,9 @@ class Attachment:
         except TooOldError as error:
             raise Unavailable(str(error)) from error
         at = self.include.stat().st_mtime if written else 0.0
-        return Standing(conf, running, self._missing(), wanted, written, at, self.taken)
+        return Standing(
+            conf, running, self._missing(running.release), wanted, written, at, self.taken
+        )
 
     def read_conf(self) -> Conf:
         try:
@@ -97,9 +99,9 @@ class Attachment:
     def read_running(self) -> Running:
         return self._asked(slurm_existing.parse_running, "scontrol", "show", "config")
 
-    def _missing(self) -> tuple[str, ...]:
+    def _missing(self, version: Release) -> tuple[str, ...]:
         """A Slurm that hides powered-down nodes cannot tell."""
-        if hides_nodes(self._cluster):
+        if hides_nodes(self._cluster, version):
             return ()
         known = self._asked(slurm_text.parse_nodes, "scontrol", "-o", "show", "nodes")
         return tuple(name for name in self._cluster.node_group if name not in known)
@@ -271,7 +273,7 @@ class Attachment:
     def _drops_us(self) -> bool:
         """Whether slurmctld has reread its files and runs without us."""
         try:
-            if self.read_running().release < RELOADS_ALL:
+            if not Change.RELOADS_ALL.applies(self.read_running().release):
                 return False
             self.commands.checked(["scontrol", "reconfigure"])
             end = time.monotonic() + REREAD_S

@@ -4,7 +4,7 @@ Whatever goes wrong becomes Unavailable.
 """
 
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,13 +30,22 @@ class Commands:
             raise failed(done)
         return done
 
+    def tell(self, updates: Iterable[str]) -> None:
+        """Several updates by one scontrol, which does all that it can."""
+        done = self._run(["scontrol"], None, updates)
+        if done.returncode:
+            raise failed(done)
+
     def run(self, command: Sequence[str], conf: Path | None = None) -> Output:
         """With another configuration than usual nobody is asked: it is only read."""
+        return self._run(command, conf)
+
+    def _run(self, command: Sequence[str], conf: Path | None, lines: Iterable[str] = ()) -> Output:
         if command[0] != "slurmctld":
             self._refuse(conf)
         conf = conf or self.conf
         try:
-            return ran(command, _environment(conf), self.timeout_s)
+            return ran(command, _environment(conf), self.timeout_s, lines)
         except FileNotFoundError:
             package = "slurmctld" if command[0] == "slurmctld" else "slurm-client"
             raise Unavailable(f"{command[0]} not found; install the package {package}") from None

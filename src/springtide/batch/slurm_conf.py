@@ -18,20 +18,18 @@ from springtide.batch.slurm_conf_lines import (
     render_section,
 )
 from springtide.batch.slurm_conf_nodes import is_foreign, render_machines
+from springtide.batch.slurm_versions import Change, Release, check_version
 from springtide.layout import Layout
 from springtide.nodeset import fold
 from springtide.ports import Site
 from springtide.spec import Cluster
 from springtide.spec.parts import Slurm
 
-OLDEST = (22, 5)
-LEARNS_ADDRESSES = (23, 11)
-"""From here on Slurm takes a node's address from its message, and complains of cloud_reg_addrs."""
 WIDEST_TREE = 65533
 CREDENTIALS_S = 10
 """A job that is put back into the queue waits a second longer than this."""
-HEALTH_S = 60
-"""Between two health checks of a node."""
+HEALTH_S = 90
+"""Between two health checks of a node; Slurm wants more than the 60 s that one may take."""
 PATIENCE_S = 30
 """How much longer than we do Slurm waits for a node."""
 
@@ -48,11 +46,7 @@ _TIMES = ("SuspendTime", "SuspendTimeout", "ResumeTimeout")
 """What partitions may have of their own."""
 
 
-class TooOldError(ValueError):
-    """This version of Slurm lacks what we need."""
-
-
-def render(cluster: Cluster, site: Site, *, state: Path, version: tuple[int, int]) -> str:
+def render(cluster: Cluster, site: Site, *, state: Path, version: Release) -> str:
     """The whole file, for a slurmctld of ours."""
     check_version(version)
     sections = {
@@ -65,7 +59,7 @@ def render(cluster: Cluster, site: Site, *, state: Path, version: tuple[int, int
     }
     actions = _actions(cluster, Layout(state), version)
     return render_document(
-        [*_with_parameters(cluster, sections), actions, *render_machines(cluster)]
+        [*_with_parameters(cluster, sections), actions, *render_machines(cluster, version)]
     )
 
 
@@ -73,7 +67,7 @@ def render_include(
     cluster: Cluster,
     *,
     state: Path,
-    version: tuple[int, int],
+    version: Release,
     existing: Mapping[str, str] | None = None,
     keep: Iterable[str] = (),
     default: bool = True,
@@ -93,7 +87,7 @@ def render_include(
     merged = {"power saving": merge(settings, lists, _SITE_LISTS)}
     sections = _with_parameters(cluster, merged, lists)
     ours = _actions(cluster, layout, version, actions)
-    return render_document([*sections, ours, *render_machines(cluster, times, default)])
+    return render_document([*sections, ours, *render_machines(cluster, version, times, default)])
 
 
 def _beside(ours: Settings, theirs: Mapping[str, str]) -> tuple[Settings, Settings]:
@@ -130,23 +124,19 @@ def _with_parameters(
     ]
 
 
-def check_version(version: tuple[int, int]) -> None:
-    if version < OLDEST:
-        found, oldest = (f"{major}.{minor:02d}" for major, minor in (version, OLDEST))
-        raise TooOldError(f"Slurm {found} is too old; install Slurm {oldest} or newer")
-
-
 def control_host(cluster: Cluster) -> str:
     """The control host's name: the spec's, or this machine's short one."""
     return slurm_of(cluster).host or socket.gethostname().partition(".")[0]
 
 
-def hides_nodes(cluster: Cluster) -> bool:
+def hides_nodes(cluster: Cluster, version: Release) -> bool:
     """Whether Slurm shows no powered-down nodes, not even to root.
 
-    It does so without `cloud` in PrivateData. Then we take what it does not show to be
+    An old one does so without `cloud` in PrivateData. Then we take what it does not show to be
     powered down, and cannot see if it is down or drained as well.
     """
+    if Change.SHOWS_POWERED_DOWN.applies(version):
+        return False
     batch = slurm_of(cluster)
     parameters = {key.lower(): value for key, value in batch.parameters.items()}
     shown = parameters.get("privatedata", "" if batch.hide_off else "cloud")
@@ -196,7 +186,7 @@ def slurmctld_log(layout: Layout) -> Path:
 
 
 def _power_saving(
-    cluster: Cluster, layout: Layout, version: tuple[int, int], keep: Iterable[str] = ()
+    cluster: Cluster, layout: Layout, version: Release, keep: Iterable[str] = ()
 ) -> Settings:
     batch, timing, programs = slurm_of(cluster), cluster.timing, layout.programs
     settings = {
@@ -215,31 +205,29 @@ def _power_saving(
         # Nodes do not know each other's addresses: slurmctld speaks to each one itself.
         "TreeWidth": str(WIDEST_TREE),
     }
-    if not batch.hide_off:
+    if not (batch.hide_off or Change.SHOWS_POWERED_DOWN.applies(version)):
         settings["PrivateData"] = "cloud"  # see hides_nodes
     if staying := [*_foreign(cluster), *cluster.sometimes_up, *keep]:
         settings["SuspendExcNodes"] = fold(staying)
     return settings
 
 
-def _control_options(cluster: Cluster, version: tuple[int, int]) -> list[str]:
+def _control_options(cluster: Cluster, version: Release) -> list[str]:
     """Not idle_on_node_suspend, though many have it: it ends an admin's drain."""
     # A node that registers before its address was told would have slurmctld look up its
     # name again and again with its locks held; cloud_reg_addrs takes it from the message.
-    addresses = ["cloud_reg_addrs"] if version < LEARNS_ADDRESSES else []
+    addresses = ["cloud_reg_addrs"] if not Change.LEARNS_ADDRESSES.applies(version) else []
     often = ["power_save_interval=1", "power_save_min_interval=0"]
     fetched = ["enable_configless"] if cluster.remote else []
     return [*addresses, *often, "reboot_from_controller", *fetched]
 
 
-def _actions(
-    cluster: Cluster, layout: Layout, version: tuple[int, int], theirs: Iterable[str] = ()
-) -> str:
+def _actions(cluster: Cluster, layout: Layout, version: Release, theirs: Iterable[str] = ()) -> str:
     """Of a Slurm that is there without us, nobody knows how old the rest of it is."""
     batch = slurm_of(cluster)
     wanted = batch.attach is None if batch.actions is None else batch.actions
     lines = slurm_actions.lines(layout.programs, theirs)
-    if version < slurm_actions.SINCE or not wanted or not lines:
+    if not (Change.POWER_ACTIONS.applies(version) and wanted and lines):
         return ""
     return "\n".join(["# power actions", *lines])
 

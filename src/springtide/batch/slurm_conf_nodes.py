@@ -4,19 +4,27 @@ from collections.abc import Mapping, Sequence
 
 from springtide.batch import slurm_rebuild
 from springtide.batch.slurm_conf_lines import Settings, render_line
+from springtide.batch.slurm_versions import Release, one_job_at_a_time
 from springtide.nodeset import expand, fold
 from springtide.spec import Cluster
-from springtide.spec.fresh import ALONE, is_fresh
+from springtide.spec.fresh import is_fresh
 from springtide.spec.parts import Flavor
 
 
 def render_machines(
-    cluster: Cluster, times: Mapping[str, str] | None = None, default: bool = True
+    cluster: Cluster,
+    version: Release,
+    times: Mapping[str, str] | None = None,
+    default: bool = True,
 ) -> list[str]:
     nodes = [_node_line(cluster, group) for group in cluster.groups if cluster.names(group)]
-    partitions = [_partition_line(cluster, name, times, default) for name in cluster.partitions]
+    partitions = [
+        _partition_line(cluster, version, name, times, default) for name in cluster.partitions
+    ]
     # A node of several partitions stays as long as the most patient of them lets it.
-    rebuilds = [render_line({**line, **(times or {})}) for line in slurm_rebuild.settings(cluster)]
+    rebuilds = [
+        render_line({**line, **(times or {})}) for line in slurm_rebuild.settings(cluster, version)
+    ]
     return [
         "\n".join(["# nodes", *(nodes or [_placeholder(cluster)])]),
         "\n".join(["# partitions", *partitions, *rebuilds]),
@@ -75,7 +83,7 @@ def _placeholder(cluster: Cluster) -> str:
 
 
 def _partition_line(
-    cluster: Cluster, name: str, times: Mapping[str, str] | None, default: bool
+    cluster: Cluster, version: Release, name: str, times: Mapping[str, str] | None, default: bool
 ) -> str:
     partition = cluster.partitions[name]
     nodes = [node for group in partition.groups for node in cluster.names(group)]
@@ -85,7 +93,7 @@ def _partition_line(
             "PartitionName": name,
             **({"Nodes": fold(nodes)} if nodes else {}),
             "Default": "YES" if partition.default and default else "NO",
-            **({ALONE: "EXCLUSIVE"} if is_fresh(partition, cluster.groups) else {}),
+            **(one_job_at_a_time(version) if is_fresh(partition, cluster.groups) else {}),
             **{key: value for key, value in (times or {}).items() if key.lower() not in changed},
             **partition.parameters,
         }

@@ -6,10 +6,12 @@ waits for a name server, which would take munged 20 seconds.
 """
 
 import os
+import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from springtide.batch import slurm_service
+from springtide.batch.running import ran
 from springtide.batch.slurm_accounting import Accounting
 from springtide.batch.slurm_conf import slurmctld_log, state_save
 from springtide.batch.slurm_place import (
@@ -27,6 +29,7 @@ from springtide.ports import Unavailable
 
 MUNGE_USER = "munge"
 NOBODY = "127.0.0.1"
+PING_S = 10.0
 ACCOUNTED = "AccountingStorageType=accounting_storage/slurmdbd"
 
 
@@ -116,6 +119,10 @@ class Control:
         needed = (self._munged, self._slurmctld)
         return [one.name for one in needed if slurm_service.find(one) is None]
 
+    def why_dead(self) -> str:
+        """Why slurmctld ended, by the end of its log; empty if it runs."""
+        return "" if self.running else slurm_service.obituary(self._slurmctld)
+
     @property
     def log(self) -> Path:
         return self._slurmctld.log
@@ -126,11 +133,24 @@ class Control:
         if not self.running:
             check_port(address, port)
             hosts = self._run / "hosts"
-            slurm_service.start(self._slurmctld, host, hosts, lambda: not is_free(address, port))
+
+            def answers() -> bool:
+                """It binds its port long before that, and may die in between."""
+                return not is_free(address, port) and self._pings()
+
+            slurm_service.start(self._slurmctld, host, hosts, answers)
             started.append("slurmctld")
         if self._accounting:
             self._accounting.stop_unwanted()
         return started
+
+    def _pings(self) -> bool:
+        environment = {"PATH": slurm_service.PATH, "LC_ALL": "C", "SLURM_CONF": str(self._conf)}
+        try:
+            said = ran(["scontrol", "ping"], environment, PING_S).stdout
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        return "is UP" in said
 
     def start_others(self, host: str, address: str) -> list[str]:
         """What slurmctld needs: if it cannot be had, the slurmctld that runs is not stopped."""

@@ -15,10 +15,6 @@ from springtide.batch.slurm_existing import Conf, Line, Running, parse_lines
 from springtide.nodeset import NodeNameError, expand
 from springtide.spec import Cluster
 
-RELOADS_ALL = (23, 11)
-"""From here on `scontrol reconfigure` is as good as a restart. Before, it takes less; and
-slurmctld dies of it when the number of nodes has changed."""
-
 _FORMER = "#: "
 _TAKEN_OVER = """\
 # These stood in {conf}, and have to go from there.

@@ -1,7 +1,9 @@
 """Partitions and jobs that rebuild nodes: pure, for `slurm_conf` and `slurm`.
 
 A rebuild partition is root's alone and its jobs go before all others, so a rebuild begins on a
-node when the jobs that it has are over, and no user's job comes between.
+node when the jobs that it has are over, and no user's job comes between. A job itself does
+nothing: when it starts, its prolog asks the daemon, which has Slurm drain the node and reboot it
+after the job. (`sbatch --reboot` would do on 22.05 alone: later ones reboot no cloud nodes for it.)
 """
 
 import re
@@ -9,22 +11,17 @@ from collections.abc import Collection, Iterable, Mapping
 from math import ceil
 
 from springtide.batch.slurm_text import shorten
+from springtide.batch.slurm_versions import Release, one_job_at_a_time
 from springtide.batch.unread import UnreadableError
 from springtide.nodeset import fold
 from springtide.ports import Unavailable
 from springtide.spec import Cluster
-from springtide.spec.rebuilds import DEFAULT
+from springtide.spec.rebuilds import DEFAULT, REBUILD_JOB
 
-NO_REBOOTS = (23, 2)
-"""From here on Slurm does not reboot cloud nodes for a job."""
-ADVICE = (
-    "this version of Slurm does not reboot cloud nodes for jobs; rebuild without `--via jobs`, "
-    "which drains and reboots them"
-)
 HIGHEST_FACTOR = 65533
 
-_JOB = re.compile(r"(\d+)\|rebuild-(\S+)")
-_PREFIX, _TRIAL = "rebuild-", "try-"
+_JOB = re.compile(rf"(\d+)\|{REBUILD_JOB}(\S+)")
+_TRIAL = "try-"
 
 
 def partitions(cluster: Cluster) -> dict[str, list[str]]:
@@ -42,7 +39,7 @@ def _nodes_of(cluster: Cluster, listed: Iterable[str]) -> list[str]:
     return [node for group in dict.fromkeys(groups) for node in cluster.names(group)]
 
 
-def settings(cluster: Cluster) -> list[dict[str, str]]:
+def settings(cluster: Cluster, version: Release) -> list[dict[str, str]]:
     """What stands on the lines of these partitions in slurm.conf."""
     minutes = str(ceil(cluster.rebuild.max_time / 60))
     return [
@@ -55,7 +52,7 @@ def settings(cluster: Cluster) -> list[dict[str, str]]:
             "RootOnly": "YES",
             "DisableRootJobs": "NO",
             "PreemptMode": "OFF",
-            "OverSubscribe": "EXCLUSIVE",
+            **one_job_at_a_time(version),
             "MaxTime": minutes,
         }
         for name, nodes in partitions(cluster).items()
@@ -80,14 +77,15 @@ def placed(cluster: Cluster, nodes: Iterable[str]) -> dict[str, str]:
 def submission(node: str, partition: str, command: str | None) -> list[str]:
     """The command that submits a node's job.
 
-    It is not put back into the queue if its node fails: that would only be tried again.
+    A rebuild goes back into the queue if the daemon is away when it starts. A trial does not if
+    its node fails: that would only be tried again.
     """
-    prefix = _PREFIX if command is None else _TRIAL
+    prefix = REBUILD_JOB if command is None else _TRIAL
     job = [f"--job-name={prefix}{node}", f"--nodelist={node}", f"--partition={partition}"]
-    quiet = ["--output=/dev/null", "--chdir=/", "--no-requeue"]
-    reboot = ["--reboot"] if command is None else []
+    quiet = ["--output=/dev/null", "--chdir=/"]
+    again = "--requeue" if command is None else "--no-requeue"
     body = f"--wrap={'true' if command is None else command}"
-    return ["sbatch", "--parsable", "--exclusive", "--nodes=1", *reboot, *job, *quiet, body]
+    return ["sbatch", "--parsable", "--exclusive", "--nodes=1", again, *job, *quiet, body]
 
 
 def parse_submitted(text: str) -> str:

@@ -22,6 +22,7 @@ START_S = 30.0
 STOP_S = 15.0
 KILL_S = 5.0
 LOOK_S = 0.01
+LOG_TAIL = 20_000
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 LAUNCH = """\
@@ -121,7 +122,7 @@ def start(service: Service, host: str, hosts: Path, ready: Callable[[], bool]) -
             f"{service.name} does not answer {START_S:g} s after its start; see {service.log}"
         )
     if not (process and process.alive):
-        raise Unavailable(_obituary(service, said))
+        raise Unavailable(obituary(service, said))
 
 
 def _own_log(service: Service) -> int:
@@ -187,10 +188,11 @@ def _wait(condition: Callable[[], bool]) -> bool:
     return True
 
 
-def _obituary(service: Service, said: int) -> str:
-    """Why a service died at its start, from what its log says since then."""
+def obituary(service: Service, said: int | None = None) -> str:
+    """Why a service died at its start, from what its log says since then, or at its end."""
     with service.log.open("rb") as log:
-        log.seek(said)
+        size = log.seek(0, os.SEEK_END)
+        log.seek(max(0, size - LOG_TAIL) if said is None else said)
         text = last_errors(log.read().decode(errors="replace"))
     by_hand = f"run `{' '.join(service.command)}` as {service.user} to see why"
     return f"{service.name} died at its start: {text or by_hand} (log: {service.log})"

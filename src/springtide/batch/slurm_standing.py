@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from springtide.batch.slurm_conf_lines import needs_restart
 from springtide.batch.slurm_existing import Conf, Running
-from springtide.batch.slurm_include import RELOADS_ALL, decide_differences
+from springtide.batch.slurm_include import decide_differences
+from springtide.batch.slurm_versions import Change
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Standing:
     @property
     def needs_restart(self) -> bool:
         """Whether slurmctld must be restarted to run with what the include should be."""
-        if self.running.release >= RELOADS_ALL:
+        if Change.RELOADS_ALL.applies(self.running.release):
             return False
         return not self.taken or needs_restart(self.taken, self.wanted)
 
@@ -51,7 +52,7 @@ class Standing:
 
         An old one dies of it if nodes came or went, which its owner may have in mind.
         """
-        if self.running.release >= RELOADS_ALL:
+        if Change.RELOADS_ALL.applies(self.running.release):
             return True
         only_ours = self.running.has_read_the_file and self.written == self.taken
         return only_ours and not self.needs_restart

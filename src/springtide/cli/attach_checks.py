@@ -12,12 +12,13 @@ from typing import TypeVar
 
 from springtide.batch import slurm_actions, slurm_existing
 from springtide.batch.slurm_attachment import Attachment
-from springtide.batch.slurm_conf import TooOldError, check_version
 from springtide.batch.slurm_existing import MUNGE_KEY, Conf, Running, parse_lines
 from springtide.batch.slurm_include import parse_former
 from springtide.batch.slurm_munge import MungedAway, try_key
 from springtide.batch.slurm_service import read
 from springtide.batch.slurm_standing import Standing
+from springtide.batch.slurm_text import release
+from springtide.batch.slurm_versions import TooOldError, check_version, untried
 from springtide.cli.subject import Check, Subject
 from springtide.cli.whereabouts import option
 from springtide.layout import Layout
@@ -134,14 +135,20 @@ def look_at_slurmctld(sight: Sight) -> Iterator[Check]:
 
 
 def look_at_version(sight: Sight) -> Iterator[Check]:
-    if isinstance(sight.running, Unavailable):
-        return
+    if not isinstance(sight.running, Unavailable):
+        yield judge_version(sight.running.version)
+
+
+def judge_version(version: str) -> Check:
+    """Too old is refused; newer than any that was tried is used, with a warning."""
     try:
-        check_version(sight.running.release)
+        check_version(release(version))
     except TooOldError as error:
-        yield Check("Slurm's version", False, str(error), "nothing works with less")
-    else:
-        yield Check("Slurm's version", True, sight.running.version)
+        return Check("Slurm's version", False, str(error), "nothing works with less")
+    if warning := untried(release(version)):
+        todo = "try resume, rebuild and suspend on one node before you rely on it"
+        return Check("Slurm's version", None, f"{version}: {warning}", todo)
+    return Check("Slurm's version", True, version)
 
 
 def look_at_rights(sight: Sight) -> Iterator[Check]:

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from springtide.batch.slurm_existing import Conf, Line, Running, parse_lines
-from springtide.batch.slurm_include import RELOADS_ALL, Clash, decide_clashes, lost
+from springtide.batch.slurm_include import Clash, decide_clashes, lost
 from springtide.batch.slurm_standing import Standing
+from springtide.batch.slurm_versions import Change
 
 
 def render_line(clash: Clash) -> str:
@@ -17,7 +18,7 @@ def render_restart(running: Running | None, command: str) -> list[str]:
     """How to have slurmctld take what has changed; a new one is asked by us to reread its files."""
     if running is None:
         return ["start slurmctld, which does not answer:", f"  {command}"]
-    if running.release >= RELOADS_ALL:
+    if Change.RELOADS_ALL.applies(running.release):
         return []
     return [
         "restart slurmctld; jobs go on "

@@ -12,6 +12,7 @@ from springtide.batch.slurm_conf import hides_nodes
 from springtide.batch.slurm_existing import Conf, Line, Running, parse_lines
 from springtide.batch.slurm_include import decide_clashes, same
 from springtide.batch.slurm_standing import Standing
+from springtide.batch.slurm_versions import Change
 from springtide.cli.attach_checks import Look, Sight
 from springtide.cli.attach_text import has_configless, is_configless, render_line, render_link
 from springtide.cli.boot_checks import look_at_resume_timeout
@@ -161,9 +162,10 @@ def _options(text: str) -> set[str]:
 
 def look_at_private_data(sight: Sight) -> Iterator[Check]:
     running = _loaded(sight)
-    if running is None or hides_nodes(sight.subject.spec):
+    if running is None or hides_nodes(sight.subject.spec, running.release):
         return
-    shown = "cloud" in running.get("privatedata").split(",")
+    always = Change.SHOWS_POWERED_DOWN.applies(running.release)
+    shown = always or "cloud" in running.get("privatedata").split(",")
     text = "shows powered-down nodes" if shown else "hides powered-down nodes, also from us"
     todo = "" if shown else f"{_overruled(sight, 'privatedata')}, or set `batch.hide_off: true`"
     yield Check("PrivateData", shown, text, todo)

@@ -16,7 +16,6 @@ from pathlib import Path
 from springtide import hook
 from springtide.batch import slurm_text
 from springtide.batch.gridengine_commands import advised
-from springtide.batch.slurm_conf import TooOldError, check_version
 from springtide.batch.slurm_control import MUNGE_USER, Control
 from springtide.batch.slurm_place import is_free
 from springtide.batch.unread import UnreadableError
@@ -33,6 +32,7 @@ from springtide.cli import (
     queue_checks,
     torque_checks,
 )
+from springtide.cli.attach_checks import judge_version
 from springtide.cli.endings import remedy
 from springtide.cli.join_checks import look_at_join
 from springtide.cli.served_checks import look_at_served
@@ -102,13 +102,9 @@ def look_at_programs(subject: Subject) -> Iterable[Check]:
 def _version() -> Check:
     done = run(["slurmctld", "-V"])
     try:
-        version = slurm_text.parse_version(done.stdout)
-        check_version(slurm_text.release(version))
-    except TooOldError as error:
-        return Check("Slurm's version", False, str(error), "install a newer Slurm")
+        return judge_version(slurm_text.parse_version(done.stdout))
     except UnreadableError as error:
         return Check("Slurm's version", False, str(error), "run `slurmctld -V` to see why")
-    return Check("Slurm's version", True, version)
 
 
 def look_at_accounts(subject: Subject) -> Iterable[Check]:

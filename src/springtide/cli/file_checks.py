@@ -12,7 +12,8 @@ from itertools import islice
 from pathlib import Path
 
 from springtide.batch import slurm_text
-from springtide.batch.slurm_conf import TooOldError, render
+from springtide.batch.slurm_conf import render
+from springtide.batch.slurm_versions import TooOldError
 from springtide.batch.unread import UnreadableError
 from springtide.cli.health_checks import look_at_health
 from springtide.cli.subject import Check, Look, Subject, run

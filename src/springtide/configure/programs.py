@@ -40,6 +40,8 @@ class Programs:
     """What names of our nodes begin with, if there are others; jobs on those need not wait."""
     fresh: Sequence[str] = ()
     """Partitions whose jobs must not start on nodes that others have used."""
+    rebuilds: Sequence[str] = ()
+    """Partitions whose jobs ask us to rebuild their nodes."""
 
     def install(self) -> None:
         """Write the programs; what is right already stays as it is."""
@@ -65,6 +67,7 @@ class Programs:
             "wait_s": self.wait_s,
             "heads": ",".join(self.heads),
             "fresh": ",".join(self.fresh),
+            "rebuilds": ",".join(self.rebuilds),
         }
         return "".join(f"{key}={value}\n" for key, value in settings.items())
 

@@ -1,13 +1,12 @@
 """What a machine is, against what Slurm is told of it and would take from it. Pure."""
 
+from springtide.batch.slurm_versions import Change
 from springtide.configure.membership import told
 from springtide.joining.asked import Machine
 from springtide.spec import Cluster, Queued
 
 EARLIER = ((19, 5), (20, 2), (20, 11), (21, 8), (22, 5), (23, 2), (23, 11))
 """Releases of Slurm before one came each May and November."""
-THREE_SINCE = (24, 11)
-"""From this release on slurmctld takes three older ones, before that two."""
 
 
 def remarks(spec: Cluster, group: str, machine: Machine, control: str) -> dict[str, str]:
@@ -51,7 +50,7 @@ def refused_by_slurm(machine: Machine, control: str) -> str:
 
 
 def _window(control: tuple[int, int]) -> int:
-    return 3 if control >= THREE_SINCE else 2
+    return 3 if Change.TAKES_THREE_OLDER.applies(control) else 2
 
 
 def release(version: str) -> tuple[tuple[int, int], int] | None:

@@ -117,6 +117,10 @@ class BatchSystem(Protocol):
         """
         ...
 
+    async def set_instances(self, instances: Mapping[str, tuple[str, str]]) -> None:
+        """Tell what instance each node is, and of what type, to a batch system that keeps it."""
+        ...
+
     async def give_back(self, nodes: Iterable[str], reason: str) -> None:
         """These nodes cannot start: their jobs are requeued, and they may be asked for again."""
         ...

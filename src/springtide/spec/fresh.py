@@ -10,9 +10,8 @@ from springtide.spec.findings import KEY, Data, Finding, readable, section, word
 from springtide.spec.parts import Group, Partition
 from springtide.spec.problems import short
 
-ALONE = "OverSubscribe"
-"""The setting of a partition that says whether jobs share nodes."""
-_ALONE = frozenset({"oversubscribe", "shared"})
+_ALONE = frozenset({"exclusive", "oversubscribe", "shared"})
+"""Settings of a partition that say whether jobs share nodes."""
 
 
 def fresh_nodes(groups: Mapping[str, Group]) -> frozenset[str]:

@@ -5,7 +5,7 @@ a job of a user could run on nodes of which some have the new image and some hav
 count, also those without nodes, so that a file stays right when a group grows or shrinks.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from springtide.spec.findings import (
     KEY,
@@ -23,9 +23,16 @@ from springtide.spec.problems import short
 
 DEFAULT = "rebuild"
 """The partition for rebuild jobs, where the file names none."""
+REBUILD_JOB = "rebuild-"
+"""What names of jobs begin with that rebuild the nodes they run on, in such partitions."""
 LOC: Loc = ("rebuild", "partitions")
 
 Lists = Mapping[str, list[str]]
+
+
+def partition_names(named: Collection[str]) -> list[str]:
+    """The partitions for rebuild jobs, of those that the file names."""
+    return [*named] or [DEFAULT]
 
 
 def check_rebuilds(data: Data) -> Iterator[Finding]:

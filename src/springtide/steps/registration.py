@@ -21,6 +21,25 @@ DEATH_WATCH_S = 2.0
 
 
 async def wait_registered(work: Work) -> Fallen:
+    """Joining nodes become ready as they register; the batch system then learns what they are."""
+    fallen = await _wait(work)
+    await _tell_instances(work)
+    return fallen
+
+
+async def _tell_instances(work: Work) -> None:
+    """Last, for no job waits for it; and what fails only keeps people from seeing it."""
+    spec, ready = work.parts.spec, work.record.of(work.names, NodeState.READY)
+    known = {
+        node.name: (node.instance, flavor.type or node.flavor or "")
+        for node in ready
+        if node.instance and (flavor := spec.flavors.get(node.flavor or ""))
+    }
+    with suppress(Unavailable):
+        await work.parts.batch.set_instances(known)
+
+
+async def _wait(work: Work) -> Fallen:
     """Joining nodes become ready as they register; the dead, unwanted and late fall out.
 
     All but the late at once, as do those that gave up: their jobs need not wait for the others.

@@ -1,0 +1,94 @@
+"""What the versions of Slurm do differently: the one place that tells them apart. Pure.
+
+Everything here was seen on a real Slurm, or is in its own list of changes. Whoever must do one
+thing on this version and another on that asks a `Change` about it.
+"""
+
+from enum import Enum
+from typing import NamedTuple
+
+Release = tuple[int, int]
+
+OLDEST: Release = (22, 5)
+NEWEST: Release = (26, 5)
+"""The newest that the tests of real clusters were run on."""
+
+
+class TooOldError(ValueError):
+    """This version of Slurm lacks what we need."""
+
+
+class Since(NamedTuple):
+    """The first release that does it, and what it does."""
+
+    release: Release
+    what: str
+
+
+class Change(Enum):
+    """What Slurm does since some release, and did not do before."""
+
+    SHOWS_POWERED_DOWN = Since(
+        (23, 2),
+        "powered-down nodes are always shown; before, only with `PrivateData=cloud`",
+    )
+    LEARNS_ADDRESSES = Since(
+        (23, 11),
+        "takes a node's address from its registration, and complains of `cloud_reg_addrs`",
+    )
+    KNOWS_INSTANCES = Since(
+        (23, 11),
+        "nodes have an InstanceId and an InstanceType, which accounting keeps "
+        "(`sacctmgr show instance`)",
+    )
+    RELOADS_ALL = Since(
+        (23, 11),
+        "`scontrol reconfigure` is as good as a restart; before, it takes less, and slurmctld "
+        "dies of it when the number of nodes has changed",
+    )
+    TAKES_THREE_OLDER = Since(
+        (24, 11), "slurmctld takes slurmds of three older releases; before, of two"
+    )
+    POWER_ACTIONS = Since(
+        (26, 5),
+        "`scontrol reboot action=NAME` runs a program by name; older ones do not start with a "
+        "slurm.conf that has such",
+    )
+    PAIRS_INSTANCES = Since(
+        (26, 5), "one update takes a list of InstanceIds for a list of nodes; before, one for all"
+    )
+    EXCLUSIVE_NODE = Since(
+        (26, 5), "partitions say `Exclusive=NODE`; `OverSubscribe=EXCLUSIVE` is deprecated"
+    )
+
+    def applies(self, release: Release) -> bool:
+        return release >= self.value.release
+
+
+def shown(release: Release) -> str:
+    """As Slurm writes it: 22.05."""
+    return f"{release[0]}.{release[1]:02d}"
+
+
+def one_job_at_a_time(release: Release) -> dict[str, str]:
+    """The setting of a partition whose nodes are not shared by jobs."""
+    if Change.EXCLUSIVE_NODE.applies(release):
+        return {"Exclusive": "NODE"}
+    return {"OverSubscribe": "EXCLUSIVE"}
+
+
+def check_version(release: Release) -> None:
+    if release < OLDEST:
+        raise TooOldError(
+            f"Slurm {shown(release)} is too old; install Slurm {shown(OLDEST)} or newer"
+        )
+
+
+def untried(release: Release) -> str:
+    """A warning about a version newer than any that was tried; empty for the others."""
+    if release <= NEWEST:
+        return ""
+    return (
+        f"newer than Slurm {shown(NEWEST)}, the newest that Springtide was tried with; "
+        "it is used as if it were that"
+    )
