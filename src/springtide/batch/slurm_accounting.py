@@ -152,9 +152,14 @@ class Accounting:
     # The cluster in the database
 
     def _register(self) -> None:
-        """slurmctld must find its cluster there when it first starts, or it does not."""
+        """slurmctld must find its cluster there when it first starts, or it does not.
+
+        One that ran without accounting has numbered its cluster by itself, and would not start
+        with the number that the database gives it: so it forgets its own first.
+        """
         shown = self._sacctmgr("-n", "-P", "show", "cluster", self._cluster, "format=cluster")
         if self._cluster not in shown.split():
+            (state_save(self._layout) / "clustername").unlink(missing_ok=True)
             self._sacctmgr("-i", "add", "cluster", self._cluster)
 
     def _sacctmgr(self, *arguments: str) -> str:

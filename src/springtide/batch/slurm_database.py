@@ -28,10 +28,12 @@ def render_mariadb(layout: Layout) -> str:
             "[mariadbd]",
             f"datadir={layout.database_files}",
             f"socket={layout.database_socket}",
+            f"tmpdir={layout.database}",  # two that start in namespaces of their own share no names
             "skip-networking",
             "innodb_buffer_pool_size=512M",
             "innodb_log_file_size=64M",
             "innodb_lock_wait_timeout=900",
+            "loose-innodb_snapshot_isolation=OFF",  # new ones have it, and slurmdbd cannot
             "log_warnings=1",  # not of callers that hang up, as we do when we look
             "",
         ]
