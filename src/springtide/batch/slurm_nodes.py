@@ -11,6 +11,7 @@ from which `release` makes the drain again; and the second is never told so.
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TypeVar
 
 from springtide import threads
@@ -49,6 +50,8 @@ class SlurmNodes:
         self._user = user
         self._hidden = hidden
         self._fresh = fresh
+        self._ended: dict[str, str] = {}
+        """Reasons of drains that are over, of nodes that serve one job."""
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="slurm")
 
     # Reading
@@ -71,7 +74,26 @@ class SlurmNodes:
         if done.returncode and (done.stderr or what == ("nodes",)):
             raise failed(done)
         nodes = slurm_text.parse_nodes(done.stdout, self._user, self._fresh)
-        return self._hidden.beside(nodes)
+        current = {name: self._without_ended(node) for name, node in nodes.items()}
+        return self._hidden.beside(current)
+
+    def _without_ended(self, node: BatchNode) -> BatchNode:
+        """24.11 keeps the reason of a drain that somebody ended, which then means nothing."""
+        if node.name in self._fresh and self._is_ended(node):
+            node = replace(node, owner=None)
+        return replace(node, reason="") if _is_without_cause(node) else node
+
+    def _is_ended(self, node: BatchNode) -> bool:
+        """Whether the reason of a node that has gone is of a drain that was over before, and not of
+        one that went with the power."""
+        if node.drained and node.power is not Power.DOWN:
+            self._ended.pop(node.name, None)
+        elif node.reason and (node.drained or node.power is Power.UP):
+            # While a node is off it loses no drain, so if this one is gone then, it was ended.
+            self._ended[node.name] = node.reason
+        elif node.owner:
+            return node.reason == self._ended.get(node.name)
+        return False
 
     async def _look(self, names: Iterable[str]) -> list[BatchNode]:
         return [*(await self.nodes(names)).values()]
@@ -207,10 +229,16 @@ class SlurmNodes:
         self._hidden.undrained(seen)
 
     async def _return(self, nodes: Iterable[BatchNode], state: str) -> None:
-        """What is off is made idle: it could not register, and Slurm would wait for that."""
+        """What is off is made idle: it could not register, and Slurm would wait for that.
+
+        A reason that stays (`_without_ended`) makes room for one that means no drain.
+        """
         off, there = _split(nodes, _is_off)
         await self._update(off, "state=idle")
         await self._update(there, f"state={state}")
+        fresh = [name for name in (*off, *there) if name in self._fresh]
+        left = [node.name for node in await self._look(fresh) if node.reason]
+        await self._update(left, f"reason={slurm_reason.LEAVES}")
 
     # Fresh starts
 
@@ -340,6 +368,13 @@ def _has_lost_drain(node: BatchNode) -> bool:
 def _is_released(node: BatchNode) -> bool:
     """Not what a person drained or put down, nor what an operation of ours has drained still."""
     return node.owner in (None, SLURM) or (node.owner == OURS and not node.drained)
+
+
+def _is_without_cause(node: BatchNode) -> bool:
+    """Whether nothing is the matter with it that its reason could be the reason for."""
+    concerned = {"POWER_DOWN", "POWERING_DOWN", "REBOOT_ISSUED", "REBOOT_REQUESTED"}
+    fine = not node.drained and node.state != "DOWN" and node.flags.isdisjoint(concerned)
+    return fine and bool(node.reason) and node.owner is None
 
 
 def _is_asked(node: BatchNode) -> bool:
