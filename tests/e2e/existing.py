@@ -128,10 +128,19 @@ class Existing(RealCluster):
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=out
             )
 
+    def is_running(self, name: str) -> bool:
+        """As the very process that was started."""
+        return self._running[name].poll() is None
+
     def stop(self, name: str, how: signal.Signals = signal.SIGTERM) -> None:
+        """A slurmd that has reread its files does not end with who started it."""
         process = self._running.pop(name)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         process.send_signal(how)
         process.wait(timeout=LIMIT_S)
+        for pid in children if name == "slurmd" else ():
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
 
     # --- its users
 

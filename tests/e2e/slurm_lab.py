@@ -13,6 +13,7 @@ from typing import Any
 
 from springtide.batch.slurm import Slurm
 from springtide.configure.slurm_node import ensure_munge_key
+from springtide.hook import PROGRAMS
 from springtide.layout import Layout
 from springtide.ports import BatchNode, Site
 from springtide.spec import Cluster
@@ -24,13 +25,25 @@ from tests.spaces import Network, cut, network, start
 LIMIT_S = 100.0
 PARAMETERS = {"MessageTimeout": "30"}
 """A busy machine may stand still for a while."""
-PROGRAMS = ("resume", "suspend", "resume-fail", "reboot", "prolog")
 NOTE_CALL = """\
 #!/bin/sh
 PATH=/usr/bin:/bin
 echo "${0##*/} $1" >>{home}/calls
 while [ "${0##*/}" = prolog ] && [ -e {home}/hold ]; do sleep 0.05; done
 """
+
+
+def note_calls(programs: Path, home: Path) -> None:
+    """Slurm's programs, which only note that they were called; a slurmctld may not start without
+    those that it is to call."""
+    programs.mkdir(exist_ok=True)
+    calls = home / "calls"
+    calls.touch()
+    calls.chmod(0o666)
+    for program in PROGRAMS:
+        path = programs / program
+        path.write_text(NOTE_CALL.replace("{home}", str(home)))
+        path.chmod(0o755)
 
 
 @dataclass
@@ -70,14 +83,7 @@ class Lab:
 
     def install(self) -> None:
         ensure_munge_key(self.layout.munge_key)
-        self.layout.programs.mkdir(exist_ok=True)
-        calls = self.home / "calls"
-        calls.touch()
-        calls.chmod(0o666)
-        for program in PROGRAMS:
-            path = self.layout.programs / program
-            path.write_text(NOTE_CALL.replace("{home}", str(self.home)))
-            path.chmod(0o755)
+        note_calls(self.layout.programs, self.home)
 
     def calls(self) -> list[str]:
         return (self.home / "calls").read_text().splitlines()

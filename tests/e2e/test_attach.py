@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from springtide.batch.slurm_versions import Change
 from springtide.cli.endings import Exit
 from tests.e2e.existing import Done, Existing, existing
 from tests.e2e.real import until
+from tests.slurm_release import installed
 
 pytestmark = pytest.mark.real
 
@@ -151,21 +153,14 @@ def test_an_attached_cluster_follows_its_file_and_says_what_is_wrong() -> None:
         assert site.states("c-[2-4]") == {"off"}
 
         # What slurmctld can reread it is asked to reread.
-        booted = shown(site, "BOOT_TIME")
         site.rewrite(MINIMUM.replace("1h", "30m"))
         changed = site.attach()
         assert changed.returncode == Exit.DONE, changed.stdout + changed.stderr
-        assert shown(site, "BOOT_TIME") == booted
+        assert site.is_running("slurmctld")
         assert "SuspendTime=1800" in site.slurm("scontrol", "show", "partition", "main")
 
-        # More nodes need a restart, which is not ours to do; those that are there go on.
         site.rewrite(MINIMUM.replace("1h", "30m").replace("c-[1-4]", "c-[1-6]"))
-        waits = site.attach()
-        assert waits.returncode == Exit.PARTLY, waits.stdout + waits.stderr
-        assert "restart slurmctld" in waits.stdout
-        assert shown(site, "BOOT_TIME") == booted
-        site.restart_slurmctld()
-        assert site.attach().returncode == Exit.DONE
+        take_more_nodes(site)
         sixth = site.sbatch("hostname", "-p", "main", "-w", "c-6")
         site.finished(sixth)
         assert site.output(sixth) == ["c-6"]
@@ -179,6 +174,18 @@ def test_an_attached_cluster_follows_its_file_and_says_what_is_wrong() -> None:
         site.restart_slurmctld()
         assert site.tide("destroy", "--yes").returncode == Exit.DONE
         assert not site.state.exists()
+
+
+def take_more_nodes(site: Existing) -> None:
+    """An old slurmctld needs a restart, which is not ours to do; those that are there go on."""
+    added = site.attach()
+    if not Change.RELOADS_ALL.applies(installed()):
+        assert added.returncode == Exit.PARTLY, added.stdout + added.stderr
+        assert "restart slurmctld" in added.stdout
+        assert site.is_running("slurmctld")
+        site.restart_slurmctld()
+        added = site.attach()
+    assert added.returncode == Exit.DONE, added.stdout + added.stderr
 
 
 def work_as_any_cluster(site: Existing) -> None:
@@ -223,11 +230,6 @@ def find_what_is_wrong(site: Existing) -> None:
     assert f"run `tide attach {site.file}`" in said
     assert site.attach().returncode == Exit.DONE
     assert include.read_text() == text
-
-
-def shown(site: Existing, key: str) -> str:
-    lines = site.slurm("scontrol", "show", "config").splitlines()
-    return next(line.partition("=")[2].strip() for line in lines if line.startswith(key))
 
 
 def wrong(site: Existing, *command: str) -> str:
@@ -275,6 +277,7 @@ def old_slurm(site: Existing) -> Path:
     """Where to find an scontrol whose slurmctld claims to be old."""
     program = site.root / "bin" / "scontrol"
     program.parent.mkdir()
-    program.write_text('#!/bin/sh\n/usr/bin/scontrol "$@" | sed "s/ = 22.05.8/ = 20.11.4/"\n')
+    claims = "s/^\\(SLURM_VERSION *= \\).*/\\120.11.4/"
+    program.write_text(f"#!/bin/sh\n/usr/bin/scontrol \"$@\" | sed '{claims}'\n")
     program.chmod(0o755)
     return program.parent

@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from springtide.batch import slurm_conf, slurm_nodes, slurm_rebuild, slurm_service
+from springtide.batch import slurm_conf, slurm_nodes, slurm_service
 from springtide.batch.slurm import Slurm
 from springtide.batch.slurm_nodes import MOST_NODES
+from springtide.batch.slurm_versions import Change, one_job_at_a_time
 from springtide.ports import OURS, BatchNode, Power, Site, Unavailable
 from springtide.spec import load
 from tests.e2e.slurm_lab import Lab, called, early_in_a_second, job_in, made_lab, seen, until
+from tests.slurm_release import before, installed
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -81,8 +83,8 @@ async def test_an_address_that_is_not_ours_is_told(lab: Lab) -> None:
 
 
 async def test_a_controller_that_dies_at_its_start_says_why(lab: Lab) -> None:
-    with pytest.raises(Unavailable, match=r"slurmctld died at its start: .*accounting_storage/no"):
-        await lab.up(parameters={"AccountingStorageType": "accounting_storage/nonsense"})
+    with pytest.raises(Unavailable, match=r"slurmctld died at its start: .*sched/nonsense"):
+        await lab.up(parameters={"SchedulerType": "sched/nonsense"})
 
 
 async def test_a_configuration_that_slurm_cannot_read_is_never_put_in_place(lab: Lab) -> None:
@@ -337,8 +339,9 @@ async def test_nodes_start_and_stop_at_the_rates_of_the_spec(lab: Lab) -> None:
     await slurm.give_back(["c1", "c2", "c3"], "not wanted")
     await seen(slurm, "c1", lambda node: "POWERING_DOWN" in node.flags)
 
-    assert (await called(lab, "resume"))[0] == "resume c[1-3]"
-    assert (await called(lab, "suspend"))[0] == "suspend c[1-2]"
+    # 22.05 begins with a minute's share, newer ones spread it over the minute.
+    assert (await called(lab, "resume"))[0] in ("resume c[1-3]", "resume c1")
+    assert (await called(lab, "suspend"))[0] in ("suspend c[1-2]", "suspend c1")
 
 
 # Reading and changing
@@ -351,6 +354,7 @@ async def test_nodes_that_slurm_does_not_know_are_left_out(lab: Lab) -> None:
     assert await slurm.nodes([]) == {}
 
 
+@before(Change.SHOWS_POWERED_DOWN)
 async def test_hidden_nodes_are_taken_to_be_powered_down(lab: Lab) -> None:
     slurm = await lab.up("c[1-3]", parameters={"PrivateData": "jobs"})
     assert lab.run("sinfo", "-h", "-N") == ""
@@ -361,6 +365,7 @@ async def test_hidden_nodes_are_taken_to_be_powered_down(lab: Lab) -> None:
     assert lab.run("sinfo", "-h", "-p", "main", "-N", "-o", "%N").split() == ["c2"]
 
 
+@before(Change.SHOWS_POWERED_DOWN)
 @pytest.mark.accepts("X9")
 async def test_hidden_nodes_are_drained_and_undrained_though_nobody_sees_it(lab: Lab) -> None:
     slurm = await lab.up("c[1-3]", parameters={"PrivateData": "jobs"})
@@ -850,8 +855,9 @@ async def test_a_rebuild_partition_is_roots_alone(lab: Lab) -> None:
     await lab.up("c[1-2]", rebuild={"max_time": "30m"})
     shown = lab.run("scontrol", "-o", "show", "partition", "rebuild").split()
     wanted = "Nodes=c[1-2] Default=NO PriorityJobFactor=65533 Hidden=YES RootOnly=YES "
-    wanted += "DisableRootJobs=NO PreemptMode=OFF OverSubscribe=EXCLUSIVE MaxTime=00:30:00"
-    assert set(wanted.split()) <= set(shown)
+    wanted += "DisableRootJobs=NO PreemptMode=OFF MaxTime=00:30:00"
+    alone = [f"{key}={value}" for key, value in one_job_at_a_time(installed()).items()]
+    assert {*wanted.split(), *alone} <= set(shown)
     assert lab.run("sinfo", "-h", "-o", "%P", user="nobody").split() == ["main*"]
     refused = lab.try_run("sbatch", "-p", "rebuild", "--wrap", "true", user="nobody")
     assert refused.returncode != 0
@@ -859,7 +865,7 @@ async def test_a_rebuild_partition_is_roots_alone(lab: Lab) -> None:
 
 
 @pytest.mark.accepts("A2")
-async def test_a_rebuild_job_goes_before_all_others_and_reboots_its_node(lab: Lab) -> None:
+async def test_a_rebuild_job_has_its_node_before_all_others(lab: Lab) -> None:
     slurm = await lab.up("c[1-2]", timing={"idle": "1h"})
     async with lab.joined(slurm, "c1"):
         running = lab.submit("-w", "c1", seconds=600)
@@ -868,13 +874,13 @@ async def test_a_rebuild_job_goes_before_all_others_and_reboots_its_node(lab: La
         ids = await slurm.submit_rebuilds(["c1"], None)
         assert await slurm.submit_rebuilds(["c1"], None) == ids, "it waits already"
         assert "rebuild-c1" in lab.run("squeue", "-h", "-o", "%j")
+        hold = lab.home / "hold"
+        hold.touch()
         lab.run("scancel", running)
         await job_in(slurm, ids["c1"], "CONFIGURING")
-        node = await seen(slurm, "c1", lambda node: "POWERING_UP" in node.flags)
-        assert (node.power, node.busy, node.registered) == (Power.GOING_UP, True, False)
         await job_in(slurm, waiting, "PENDING")
-        assert "resume c1" in await called(lab, "resume")
         lab.run("scancel", waiting, ids["c1"])
+        hold.unlink()
 
 
 @pytest.mark.accepts("A2", "A12")
@@ -897,16 +903,6 @@ async def test_a_rebuild_job_can_run_a_command_instead_and_only_where_there_are_
 
         await until(has_run)
     assert not any(call.startswith("re") for call in lab.calls())
-
-
-async def test_a_slurm_that_reboots_no_cloud_nodes_for_jobs_is_told(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slurm = await lab.up("c1")
-    monkeypatch.setattr(slurm_rebuild, "NO_REBOOTS", (22, 5))
-    with pytest.raises(Unavailable, match="rebuild without `--via jobs`"):
-        await slurm.submit_rebuilds(["c1"], None)
-    assert await slurm.submit_rebuilds(["c1"], "true")
 
 
 async def test_a_closed_queue_takes_jobs_and_starts_them_after_the_next_start(lab: Lab) -> None:

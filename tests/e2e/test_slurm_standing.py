@@ -18,6 +18,7 @@ from springtide.layout import Layout
 from springtide.ports import Site, Unavailable
 from springtide.spec import Cluster
 from tests.e2e.real import until
+from tests.e2e.slurm_lab import note_calls
 from tests.leftovers import place
 from tests.ports import free_ports
 
@@ -69,6 +70,7 @@ async def stand() -> AsyncIterator[Stand]:
     with place() as home:
         stand = Stand(home, free_ports(3))
         ensure_munge_key(stand.layout.munge_key)
+        note_calls(stand.layout.programs, stand.home)
         try:
             yield stand
         finally:

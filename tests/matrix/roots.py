@@ -43,12 +43,19 @@ class Release:
     suite: str
     packages: tuple[str, ...] = ()
     """What it needs beside those of all."""
+    older: tuple[tuple[str, str], ...] = ()
+    """Packages of another release that stand in for broken ones, each with that release."""
 
 
 RELEASES = {
     "bookworm": Release("bookworm"),
     "trixie": Release("trixie"),
-    "sid": Release("sid", ("util-linux-extra",)),  # pivot_root
+    "sid": Release(
+        "sid",
+        ("util-linux-extra",),  # pivot_root
+        # libmariadb 3.4.10 takes no answer that has columns, so slurmdbd dies at its start.
+        (("libmariadb3", "trixie"),),
+    ),
 }
 
 
@@ -72,7 +79,8 @@ def _home() -> Path:
 
 
 def _packages(release: Release) -> list[str]:
-    return sorted({*PACKAGES, *release.packages})
+    older = (f"{package}/{suite}" for package, suite in release.older)
+    return sorted({*PACKAGES, *release.packages, *older})
 
 
 def _make(release: Release, root: Path) -> None:
@@ -92,12 +100,14 @@ def _bootstrap(release: Release, root: Path) -> None:
     command = ["mmdebstrap", "--quiet", "--mode=root", "--variant=minbase", "--format=directory"]
     command += ["--aptopt=Acquire::Check-Valid-Until false", "--dpkgopt=force-unsafe-io"]
     command += [f"--include={','.join(_packages(release))}", release.suite, str(root)]
-    done = subprocess.run([*command, _source(release)], capture_output=True, text=True, check=False)
+    suites = dict.fromkeys([release.suite, *(suite for _, suite in release.older)])
+    sources = [f"deb {_archive()} {suite} main" for suite in suites]
+    done = subprocess.run([*command, *sources], capture_output=True, text=True, check=False)
     if done.returncode:
         raise NotGiven(done.stderr.strip().splitlines()[0] if done.stderr.strip() else "no reason")
 
 
-def _source(release: Release) -> str:
+def _archive() -> str:
     """Where this machine has its own packages from."""
     command = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)"]
     shown = subprocess.run(
@@ -110,7 +120,7 @@ def _source(release: Release) -> str:
     )
     if not places:
         raise NotGiven("apt knows no archive of Debian here: run `apt-get update`")
-    return f"deb {places[0]} {release.suite} main"
+    return places[0]
 
 
 def _install(root: Path) -> None:
