@@ -1,5 +1,6 @@
 """What the Grid Engine of tests is told: as files of qconf, pure."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,7 +16,8 @@ LICENCE = "licence"
 ON_PREMISES = "all.q"
 PREMISES = "premises"
 """The host of the other queue."""
-CLUSTER = "sgcloud"
+CLUSTER = f"sgcloud-{os.getpid()}"
+"""There may be several at a time."""
 PLACEHOLDER = f"springtide-{CLUSTER}-placeholder"
 NOWHERE = {PLACEHOLDER: "192.0.2.1", PREMISES: "192.0.2.2"}
 """Grid Engine knows no host whose name leads nowhere; these addresses are nobody's."""

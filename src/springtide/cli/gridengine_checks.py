@@ -25,8 +25,8 @@ LONGEST_S = 120.0
 """Thrice as often as hosts report of themselves by default: that is late enough for all."""
 REPORTS = "load_report_time"
 DEAF_S = 10.0
-"""A job's shepherd passes on no order to kill that comes within this time of the last one. The first
-is lost if the job is only starting; with each report of the node comes another."""
+"""A job's shepherd passes on no order to kill that comes within this time of the last one. The
+first is lost if the job is only starting; with each report of the node comes another."""
 
 
 def look_at_queues(subject: Subject) -> Iterable[Check]:
