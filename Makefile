@@ -17,7 +17,7 @@ demo: venv ## a real Slurm cluster grows from nothing, runs jobs, and shrinks to
 	$(BIN)/tide demo
 
 # Tests start Python hundreds of times, which takes thrice as long if it may not keep what it compiled.
-test: export PYTHONDONTWRITEBYTECODE :=
+test bench bench-quick: export PYTHONDONTWRITEBYTECODE :=
 test: lint ## lint, then every test
 	@scripts/install-packages tests
 	@scripts/link-libvirt
