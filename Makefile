@@ -7,7 +7,7 @@ COMPILE := $(UV) pip compile --quiet --generate-hashes --universal --python-vers
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test conformance week matrix matrix-quick lint format bench acceptance venv dev packages \
+.PHONY: help demo test conformance week matrix matrix-quick lint format bench bench-quick acceptance venv dev packages \
 	features lock docs clean
 
 help: ## list the targets
@@ -17,7 +17,7 @@ demo: venv ## a real Slurm cluster grows from nothing, runs jobs, and shrinks to
 	$(BIN)/tide demo
 
 # Tests start Python hundreds of times, which takes thrice as long if it may not keep what it compiled.
-test: export PYTHONDONTWRITEBYTECODE :=
+test bench bench-quick: export PYTHONDONTWRITEBYTECODE :=
 test: lint ## lint, then every test
 	@scripts/install-packages tests
 	@scripts/link-libvirt
@@ -52,6 +52,9 @@ format: dev ## rewrite the sources in the project's style
 
 bench: dev ## latencies beside their floor, and beside Slurm without the cure
 	$(BIN)/python -m bench
+
+bench-quick: dev ## all of them, few and small: whether they work
+	$(BIN)/python -m bench --quick
 
 acceptance: dev ## the acceptance table, with the tests behind each row
 	$(BIN)/python scripts/acceptance.py

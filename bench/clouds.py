@@ -78,7 +78,7 @@ class Calls:
 
 
 def run(quick: bool) -> Iterator[Table]:
-    """Few nodes if quick; else few and many, which shows what grows with them."""
+    """A handful of nodes if quick; else few and many, which shows what grows with them."""
     rows = [row for case in CASES for row in _rows(case, quick)]
     yield Table("calls to clouds, with the servers of the tests", ("", *HEADER), rows, NOTES)
 
@@ -90,7 +90,7 @@ def openstack(quick: bool) -> Iterator[Table]:
 
 
 def _rows(case: Case, quick: bool) -> Iterator[Sequence[str]]:
-    for count in case.counts[:1] if quick else case.counts:
+    for count in [ceil(case.counts[0] / 10)] if quick else case.counts:
         with tempfile.TemporaryDirectory(prefix="tide-bench-") as directory:
             calls = asyncio.run(_measure(case, Path(directory), count))
         yield render_row(case, count, calls)

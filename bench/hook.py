@@ -30,7 +30,7 @@ def run(quick: bool) -> Iterator[Table]:
             "/bin/true": ["/bin/true"],
         }
         found: dict[str, list[float]] = {what: [] for what in commands}
-        for _ in range(5 if quick else 30):
+        for _ in range(2 if quick else 30):
             for what, command in commands.items():
                 found[what].append(_timed(command, queue))
             _await_quiet(layout)

@@ -18,7 +18,7 @@ from springtide.ports import Site
 from springtide.served.names import Names
 from springtide.spec import Cluster, parse
 
-NODES = 10_000
+NODES, FEW = 10_000, 1000
 CHANGED = (1, 100)
 REPEATS = 7
 SITE = Site("127.0.0.1")
@@ -27,25 +27,28 @@ SPEC = """
 cluster: scale
 state: {state}
 provider: {{kind: command, list: [x], create: [x], delete: [x]}}
-groups: {{g: {{nodes: "n[00001-{nodes}]"}}}}
+groups: {{g: {{nodes: "n[00001-{nodes:05}]"}}}}
 """
 
 
 def run(quick: bool) -> Iterator[Table]:
+    nodes = FEW if quick else NODES
     table = Table(
-        f"changed names of {NODES:,} nodes",
+        f"changed names of {nodes:,} nodes",
         ["", "files", "bytes", "CPU ms", "one hosts file: bytes", "CPU ms", "ratio of bytes"],
         notes=["a hosts file would have to reach every node as well"],
     )
     with tempfile.TemporaryDirectory(prefix="tide-bench-") as directory:
-        spec = parse(SPEC.format(state=directory, nodes=NODES), "bench")
+        spec = parse(SPEC.format(state=directory, nodes=nodes), "bench")
         table.rows.extend(_row(spec, count, 2 if quick else REPEATS) for count in CHANGED)
     yield table
 
 
 def _row(spec: Cluster, count: int, repeats: int) -> list[str]:
     before = {name: address(at) for at, name in enumerate(spec.managed)}
-    after = before | {name: address(NODES + at) for at, name in enumerate(spec.managed[:count])}
+    after = before | {
+        name: address(len(before) + at) for at, name in enumerate(spec.managed[:count])
+    }
     names = Names(spec, CONTROL)
     names.make_places()
     names.write(before)

@@ -11,22 +11,30 @@ from ClusterShell.NodeSet import NodeSet
 
 from springtide.nodeset import expand, fold
 
-TEXTS = {
-    "one range of 100,000": "blue-[00000-99999]",
-    "10 prefixes x 10,000": ",".join(f"{prefix}-[0-9999]" for prefix in "abcdefghij"),
-    "every second of 100,000": f"n[{','.join(map(str, range(100_000, 200_000, 2)))}]",
-    "500 racks x 200": "r[0-499]u[000-199]",
-}
+NAMES, FEW = 100_000, 10_000
 REPEATS = 5
 
 
-def run() -> list[tuple[str, str]]:
+def run(count: int = NAMES) -> list[tuple[str, str]]:
     rows = []
-    for what, text in TEXTS.items():
+    for what, text in texts(count).items():
         names = expand(text)
         rows.append(row(f"expand {what}", partial(expand, text), partial(their_expand, text)))
         rows.append(row(f"fold {what}", partial(fold, names), partial(their_fold, names)))
     return rows
+
+
+def texts(count: int) -> dict[str, str]:
+    """So many names each, but where every second is left out."""
+    second = ",".join(map(str, range(count, 2 * count, 2)))
+    return {
+        f"one range of {count:,}": f"blue-[00000-{count - 1:05}]",
+        f"10 prefixes x {count // 10:,}": ",".join(
+            f"{one}-[0-{count // 10 - 1}]" for one in "abcdefghij"
+        ),
+        f"every second of {count:,}": f"n[{second}]",
+        f"{count // 200} racks x 200": f"r[0-{count // 200 - 1}]u[000-199]",
+    }
 
 
 def their_expand(text: str) -> list[str]:

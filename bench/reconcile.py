@@ -30,12 +30,12 @@ from springtide.spec import Cluster, parse
 from springtide.steps import Parts
 from springtide.store import open_sqlite
 
-NODES = 10_000
+NODES, FEW = 10_000, 1000
 TROUBLES = (
-    (1000, "dead instances that Slurm has noticed", DOWN),
-    (800, "that it has not, with a job each", BUSY),
+    (0.1, "dead instances that Slurm has noticed", DOWN),
+    (0.08, "that it has not, with a job each", BUSY),
 )
-"""The last ones are as many as the brake lets go at once."""
+"""Parts of the nodes. The last ones are as many as the brake lets go at once."""
 GRACE_S = 61.0
 REPEATS = 7
 PATIENCE_S = 120.0
@@ -44,26 +44,27 @@ cluster: scale
 state: {state}
 batch: {{kind: slurm}}
 provider: {{kind: fake}}
-groups: {{g: {{nodes: "n[00001-{nodes}]"}}}}
+groups: {{g: {{nodes: "n[00001-{nodes:05}]"}}}}
 timing: {{grace: 1m}}
 """
 
 
 def run(quick: bool) -> Iterator[Table]:
-    yield _parsing(2 if quick else REPEATS)
-    yield asyncio.run(_passes(2 if quick else REPEATS))
+    nodes, repeats = (FEW, 2) if quick else (NODES, REPEATS)
+    yield _parsing(nodes, repeats)
+    yield asyncio.run(_passes(nodes, repeats))
 
 
 # --- reading -----------------------------------------------------------------------------------
 
 
-def _parsing(repeats: int) -> Table:
+def _parsing(nodes: int, repeats: int) -> Table:
     table = Table(
-        f"reading what Slurm says of {NODES:,} nodes, CPU ms, least of {repeats}",
+        f"reading what Slurm says of {nodes:,} nodes, CPU ms, least of {repeats}",
         ["", "ours", "str.split", "ratio", "MB"],
         notes=["str.split: of every line of the same text, which parses nothing"],
     )
-    for what, text in _texts().items():
+    for what, text in _texts(nodes).items():
         ours = cpu_s(partial(parse_nodes, text), repeats)
         floor = cpu_s(partial(_split, text), repeats)
         size = f"{len(text) / 1e6:.1f}"
@@ -75,8 +76,8 @@ def _split(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines()]
 
 
-def _texts() -> dict[str, str]:
-    names = [f"n{number:05}" for number in range(1, NODES + 1)]
+def _texts(nodes: int) -> dict[str, str]:
+    names = [f"n{number:05}" for number in range(1, nodes + 1)]
     drained = dict.fromkeys(names, "disk is broken, see ticket 4711 (by alice)")
     return {
         "all off": render(dict.fromkeys(names, OFF)),
@@ -156,18 +157,19 @@ class World:
         return sum(node.state is state for node in self.parts.record.nodes.values())
 
 
-async def _passes(repeats: int) -> Table:
+async def _passes(nodes: int, repeats: int) -> Table:
     table = Table(
-        f"a pass over {NODES:,} nodes, half of them up",
+        f"a pass over {nodes:,} nodes, half of them up",
         ["", "CPU s", "calls to Slurm", "to the cloud"],
         notes=["with repairs: the pass, and the operation to its end"],
     )
     with tempfile.TemporaryDirectory(prefix="tide-bench-") as directory:
         configure_log(Layout(Path(directory)))
-        async with world_in(Path(directory)) as world:
+        async with world_in(Path(directory), nodes) as world:
             costs = [await world.cost() for _ in range(repeats)]
             table.rows.append(_row("nothing to do", min(costs), world.cloud.calls // repeats))
-            for count, what, state in TROUBLES:
+            for part, what, state in TROUBLES:
+                count = round(part * nodes)
                 cost = await world.repaired(count, state)
                 table.rows.append(_row(f"{count:,} {what}", cost, world.cloud.calls))
     return table
@@ -178,8 +180,8 @@ def _row(what: str, cost: tuple[float, int], cloud: int) -> Sequence[str]:
 
 
 @asynccontextmanager
-async def world_in(directory: Path) -> AsyncIterator[World]:
-    spec = parse(SPEC.format(state=directory, nodes=NODES), "scale.yaml")
+async def world_in(directory: Path, count: int = NODES) -> AsyncIterator[World]:
+    spec = parse(SPEC.format(state=directory, nodes=count), "scale.yaml")
     nodes = [_node(spec, at, name) for at, name in enumerate(spec.managed)]
     cloud = Listed([_instance(node) for node in nodes if node.instance])
     up = {node.name: UP if node.instance else OFF for node in nodes}
@@ -208,7 +210,7 @@ async def world_in(directory: Path) -> AsyncIterator[World]:
 
 def _node(spec: Cluster, at: int, name: str) -> Node:
     off = Node(name, "g")
-    if at >= NODES // 2:
+    if at >= len(spec.managed) // 2:
         return off
     group = spec.groups["g"]
     return replace(

@@ -8,7 +8,7 @@ So submissions are spread evenly over the second, and both systems are given the
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import median
@@ -20,23 +20,25 @@ from bench.queue import Queue, Started
 from bench.table import Table, middle, percentile, ratio, seconds
 
 OURS, FLOOR, STALL = "springtide", "floor", "no cure"
-SIZES = (1, 4, 16)
-STALL_SIZES = (1, 4)
-TASKS = 16
 TARGET = 1.3
 STRIDE = 7  # through the phases of the second, so that neighbours are far apart
 
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """How often each is measured."""
+    """What is started, and how often."""
 
     cold: int
-    stall: int
     array: int
+    stall: int
+    stall_array: int
+    sizes: Sequence[int]
+    stall_sizes: Sequence[int]
+    tasks: int
 
 
-FULL, QUICK = Repeats(cold=10, stall=3, array=5), Repeats(cold=3, stall=1, array=1)
+FULL = Repeats(10, 5, stall=3, stall_array=3, sizes=(1, 4, 16), stall_sizes=(1, 4), tasks=16)
+QUICK = Repeats(1, 1, stall=1, stall_array=0, sizes=(1, 2), stall_sizes=(1,), tasks=2)
 Found = defaultdict[tuple[str, str], list[Started]]
 """By system and what was started."""
 
@@ -58,9 +60,9 @@ def run(quick: bool) -> Iterator[Table]:
 def measure(systems: dict[str, Queue], repeats: Repeats) -> Found:
     found: Found = Found(list)
     for name, at in _schedule(list(systems), repeats.cold, repeats.stall):
-        _cold(found, name, systems[name], at)
-    for name, at in _schedule(list(systems), repeats.array, repeats.stall):
-        _array(found, name, systems[name], at)
+        _cold(found, name, systems[name], at, repeats)
+    for name, at in _schedule(list(systems), repeats.array, repeats.stall_array):
+        _array(found, name, systems[name], at, repeats.tasks)
     return found
 
 
@@ -82,8 +84,8 @@ def phase(repeat: int, repeats: int) -> float:
     return (repeat * STRIDE % repeats + 0.5) / repeats
 
 
-def _cold(found: Found, name: str, queue: Queue, at: float) -> None:
-    for size in STALL_SIZES if name == STALL else SIZES:
+def _cold(found: Found, name: str, queue: Queue, at: float, repeats: Repeats) -> None:
+    for size in repeats.stall_sizes if name == STALL else repeats.sizes:
         _await_phase(at)
         what = "1 node" if size == 1 else f"{size} nodes"
         found[name, what].append(queue.start(size))
@@ -92,13 +94,13 @@ def _cold(found: Found, name: str, queue: Queue, at: float) -> None:
         queue.to_zero()
 
 
-def _array(found: Found, name: str, queue: Queue, at: float) -> None:
+def _array(found: Found, name: str, queue: Queue, at: float, tasks: int) -> None:
     """All tasks hold until the last one runs, so that each has a node of its own."""
     hold = queue.out / "hold"
     hold.touch()
     _await_phase(at)
     try:
-        found[name, f"array of {TASKS}"].append(queue.start(1, TASKS))
+        found[name, f"array of {tasks}"].append(queue.start(1, tasks))
     finally:
         hold.unlink()
     queue.to_zero()

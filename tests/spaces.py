@@ -87,6 +87,12 @@ def _claim(bridge: str) -> IPv4Network:
     raise AssertionError(f"no part of {POOL} is free")
 
 
+def unused() -> IPv4Network:
+    """A block that is nobody's now, for a provider that makes its bridge by itself."""
+    blocks = SystemRandom().sample(list(POOL.subnets(new_prefix=24)), 256)
+    return next(block for block in blocks if not _is_taken(block, by_others_than=""))
+
+
 def _is_taken(block: IPv4Network, by_others_than: str) -> bool:
     used = (one.network for one in links.used() if one.link != by_others_than)
     return any(block.overlaps(other) for other in used)

@@ -1,10 +1,8 @@
 """A real Grid Engine does what all batch systems do."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
-from ipaddress import IPv4Network
 
 import pytest
 
@@ -37,16 +35,14 @@ from tests.batch.world import (
 )
 from tests.gridengine import conf
 from tests.gridengine.bed import GridEngine
+from tests.spaces import unused
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
-
-SUBNET = IPv4Network(f"10.76.{os.getpid() % 250}.0/24")
-"""Where no cluster is that chooses one by itself."""
 
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Shared]:
-    found = Shared(SUBNET)
+    found = Shared(unused())
     try:
         yield found
     finally:

@@ -1,13 +1,13 @@
 """Elastic nodes for a Grid Engine that is there and does not know that we watch it."""
 
 import asyncio
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from ipaddress import IPv4Network
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,6 +22,7 @@ from tests.e2e.test_faults import first_process, kill
 from tests.gridengine import conf
 from tests.gridengine.bed import GridEngine, gridengine
 from tests.providers.world import instances
+from tests.spaces import unused
 
 pytestmark = pytest.mark.real
 
@@ -45,8 +46,7 @@ AWAY_S = 60.0
 TURNS = 20
 STAGES = ("open", "drained", "gone")
 """What Grid Engine has of a node of ours, in the order in which it leaves."""
-ROGUE = "sge-rogue"
-ROGUES = IPv4Network("10.78.1.0/24")
+ROGUE = f"sge-rogue-{os.getpid()}"
 
 
 @dataclass
@@ -283,7 +283,7 @@ def _has_come_to(here: Site, stage: str) -> bool:
 async def test_an_execd_in_the_name_of_a_node_that_we_did_not_start_is_told_of() -> None:
     with site() as here, TemporaryDirectory(prefix="tide-", dir="/var/tmp") as state:
         seen = Mount(here.bed.root, here.bed.root, read_only=True)
-        rogues = Containers(Path(state), {}, [seen], [], ROGUES)
+        rogues = Containers(Path(state), {}, [seen], [], unused())
         await rogues.prepare(ROGUE)
         try:
             boot = here.bed.boot()

@@ -27,8 +27,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """With a Springtide that doubts soon, but not before a busy machine has started the job of a
     node that is free, or has seen that node."""
     quick = test_gridengine.SPEC.replace("every: 500ms", "every: 500ms, doubt: 30s")
-    own = quick.replace("{cluster}", "sgquota")  # theirs may be there meanwhile
-    monkeypatch.setattr(test_gridengine, "SPEC", own)
+    monkeypatch.setattr(test_gridengine, "SPEC", quick)
     with site() as found:
         rules = found.bed.shared / "quota"
         rules.write_text(QUOTA)

@@ -1,5 +1,6 @@
 """What the Grid Engine of tests is told: as files of qconf, pure."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,7 +16,8 @@ LICENCE = "licence"
 ON_PREMISES = "all.q"
 PREMISES = "premises"
 """The host of the other queue."""
-CLUSTER = "sgcloud"
+CLUSTER = f"sgcloud-{os.getpid()}"
+"""There may be several at a time."""
 PLACEHOLDER = f"springtide-{CLUSTER}-placeholder"
 NOWHERE = {PLACEHOLDER: "192.0.2.1", PREMISES: "192.0.2.2"}
 """Grid Engine knows no host whose name leads nowhere; these addresses are nobody's."""
@@ -34,9 +36,12 @@ listener_threads 2
 worker_threads 2
 scheduler_threads 1
 """
+REPORT_TIME = "00:00:12"
+"""A job that is deleted in the moment in which it starts may miss that. Its node is told again at
+each report, but does nothing if that is within ten seconds of the last time."""
 GLOBAL = {
-    "load_report_time": "00:00:01",
-    "max_unheard": "00:00:30",  # a busy machine may stand still for a while
+    "load_report_time": REPORT_TIME,
+    "max_unheard": "00:00:45",  # a busy machine may stand still for a while
     "reschedule_unknown": "00:00:00",
     "min_uid": "1",
     "min_gid": "1",

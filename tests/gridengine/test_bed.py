@@ -7,7 +7,6 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
-from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
@@ -19,11 +18,11 @@ from tests.gridengine import conf
 from tests.gridengine.bed import GridEngine, gridengine
 from tests.leftovers import remove_leftovers
 from tests.providers.world import instances
+from tests.spaces import unused
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 
-CLUSTER = "sge-bed"
-SUBNET = IPv4Network(f"10.79.{os.getpid() % 250}.0/24")
+CLUSTER = f"sge-bed-{os.getpid()}"
 
 
 @pytest.fixture
@@ -42,7 +41,7 @@ async def containers(bed: GridEngine) -> AsyncIterator[Containers]:
         Mount(bed.shared, bed.shared, read_only=False),
     ]
     with tempfile.TemporaryDirectory(prefix="tide-", dir="/var/tmp") as state:
-        containers = Containers(Path(state), {}, seen, [], SUBNET)
+        containers = Containers(Path(state), {}, seen, [], unused())
         await containers.prepare(CLUSTER)
         try:
             yield containers

@@ -9,6 +9,7 @@ from springtide.batch.gridengine_conf import parse_queues, parse_settings
 from springtide.cli.checks import ALL
 from springtide.cli.gridengine_checks import (
     decide_checks,
+    decide_reports,
     decide_unheard,
     look_at_queues,
     look_at_unheard,
@@ -92,6 +93,18 @@ def test_a_cell_that_notices_dead_nodes_late_is_told(value: str, ok: bool | None
 def test_a_cell_that_does_not_say_it_is_not_told() -> None:
     assert list(decide_unheard(parse_settings("#global:\nloglevel log_info\n"))) == []
     assert list(decide_unheard([])) == []
+    assert list(decide_reports([])) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [("00:00:01", True), ("10", True), ("00:00:12", False), ("00:00:40", False)],
+)
+def test_a_cell_whose_nodes_may_miss_that_jobs_are_deleted_is_told(value: str, told: bool) -> None:
+    checks = list(decide_reports(parse_settings(f"#global:\nload_report_time {value}\n")))
+    assert [(one.name, one.ok, value in one.text) for one in checks] == (
+        [("load_report_time", None, True)] if told else []
+    )
 
 
 def test_qmaster_is_asked_for_it(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""Whether queues of Grid Engine that nodes start for let loaded nodes have jobs, and how soon a
-node that died is noticed.
+"""Whether queues of Grid Engine that nodes start for let loaded nodes have jobs, how soon a node
+that died is noticed, and whether deleted jobs may stay.
 
 For `tide check`; looks, changes nothing.
 """
@@ -23,6 +23,10 @@ NAME = "Grid Engine's queues"
 UNHEARD = "max_unheard"
 LONGEST_S = 120.0
 """Thrice as often as hosts report of themselves by default: that is late enough for all."""
+REPORTS = "load_report_time"
+DEAF_S = 10.0
+"""A job's shepherd passes on no order to kill that comes within this time of the last one. The
+first is lost if the job is only starting; with each report of the node comes another."""
 
 
 def look_at_queues(subject: Subject) -> Iterable[Check]:
@@ -40,9 +44,11 @@ def look_at_queues(subject: Subject) -> Iterable[Check]:
 
 def look_at_unheard(subject: Subject) -> Iterable[Check]:
     try:
-        yield from decide_unheard(parse_settings(_asked(subject.spec, "-sconf")))
+        shown = parse_settings(_asked(subject.spec, "-sconf"))
     except Unavailable:
         return
+    yield from decide_unheard(shown)
+    yield from decide_reports(shown)
 
 
 def _asked(spec: Cluster, *words: str) -> str:
@@ -63,6 +69,18 @@ def decide_unheard(shown: Sequence[Mapping[str, str]]) -> Iterator[Check]:
     text = f"a node that died stays unnoticed for {value}, and gets jobs that never end"
     todo = "run `qconf -mconf`, and write `max_unheard 00:02:00` there, or less (not less than "
     yield Check(UNHEARD, None, text, f"{todo}load_report_time, for that is how often nodes report)")
+
+
+def decide_reports(shown: Sequence[Mapping[str, str]]) -> Iterator[Check]:
+    """What is to be told if deleted jobs may stay. Pure."""
+    value = shown[0].get(REPORTS, "") if shown else ""
+    if value and parse_duration(value) <= DEAF_S:
+        text = (
+            f"nodes report every {value}, which is too often: a job that is deleted while it "
+            "starts may go on without end, and keep its node"
+        )
+        todo = "run `qconf -mconf`, and write `load_report_time 00:00:12` there, or more"
+        yield Check(REPORTS, None, text, todo)
 
 
 def decide_checks(queues: Mapping[str, ClusterQueue], served: Collection[str]) -> Iterator[Check]:
