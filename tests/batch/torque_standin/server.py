@@ -177,6 +177,7 @@ class Server:
             return
         elif not self._trusts(name):
             refused[name] = now
+            self.state.setdefault("ever_refused", []).append(name)
         elif now >= self._reports_at(self.nodes[name]):
             self.hear(self.nodes[name])
 
