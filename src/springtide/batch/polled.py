@@ -207,7 +207,7 @@ class Polled(Watched):
 
     async def release(self, nodes: Iterable[str]) -> None:
         """Their instances are gone: off, and free to be asked for."""
-        names = self._ours(nodes)
+        names = self._ours_among(nodes)
         async with self._book.moving:
             look = await self.look()
             gone = [name for name in names if _is_let_go(look, name)]
@@ -257,7 +257,7 @@ class Polled(Watched):
                 await self._book.change(lambda known: known.drained(told))
 
     async def undrain(self, nodes: Iterable[str], by: str | None = OURS) -> None:
-        names = self._ours(nodes)
+        names = self._ours_among(nodes)
         async with self._book.moving:
             look = await self.look()
             seen = [look.nodes[name] for name in names]
@@ -337,6 +337,12 @@ class Polled(Watched):
         if unknown := [name for name in names if name not in self.members]:
             raise Unavailable(f"{fold(unknown)}: no nodes of this cluster; `tide nodes` has them")
         return names
+
+    def _ours_among(self, nodes: Iterable[str]) -> list[str]:
+        """Those that are ours, for what must not fail for one that has left the cluster file
+        meanwhile; refused if none is."""
+        names = list(dict.fromkeys(nodes))
+        return [name for name in names if name in self.members] or self._ours(names)
 
 
 _OFF = Mark(Course.STARTING, 0.0)

@@ -10,6 +10,7 @@ that lacks the property there is refused, with the words to write.
 To install it, on every machine with qsub:
 
     install -m 755 torque_submit_filter.py /usr/local/sbin/torque_submitfilter
+    mkdir -p /etc/springtide
     printf '%s\\n' 'cloud cloud' 'batch house default' >/etc/springtide/torque-queues
 
 Each line of that file has a queue and the property of its nodes; `default` marks the queue of jobs
