@@ -174,7 +174,7 @@ def _node(spec: Cluster, batch: Polled) -> QueueNode:
         others=lambda: _servers(spec, queue),
         health=spec.health,
         ssh=NodeSsh.of(spec),
-        joined=partial(_expected, spec, batch),
+        joined=partial(_expected, spec, batch) if isinstance(spec.batch, Torque) else None,
     )
 
 

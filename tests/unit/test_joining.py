@@ -132,7 +132,7 @@ async def test_a_node_waits_until_the_batch_system_is_told_where_it_is(tmp_path:
     queue = "partitions: {cloud: {groups: [general, bare]}}\n"
     async with join_world(tmp_path, text + queue) as world:
         asked = await booting(world)
-        with pytest.raises(NotAdmitted, match="torque is not told yet where it is") as caught:
+        with pytest.raises(NotAdmitted, match="Torque is not told yet where it is") as caught:
             await world.joining.join(asked, PEER)
         assert not caught.value.final, "it asks again"
         await world.moved("b1", NodeState.JOINING)

@@ -24,7 +24,7 @@ from springtide.model import STARTING, Node, NodeState, Phase, Ticket
 from springtide.node import PHASES
 from springtide.node.fit import LAST
 from springtide.ports import Site, Unavailable
-from springtide.spec import Queued
+from springtide.spec import Torque
 from springtide.steps import Parts
 from springtide.steps.bootlogs import forget_pushed, push
 
@@ -225,8 +225,8 @@ class Joining:
         """A pbs_mom that Torque does not expect yet is refused by it, and tries again only after
         45 s; the node asks us again after a few."""
         spec, expected = self.parts.spec, node.state not in (NodeState.REQUESTED, NodeState.BOOTING)
-        if isinstance(spec.batch, Queued) and "entry" in spec.gets(node.group) and not expected:
-            why = f"{spec.batch.kind} is not told yet where it is"
+        if isinstance(spec.batch, Torque) and "entry" in spec.gets(node.group) and not expected:
+            why = "Torque is not told yet where it is"
             raise NotAdmitted(f"{node.name} has to wait: {why}", final=False)
 
     async def _version(self) -> str:

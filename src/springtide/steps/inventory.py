@@ -108,7 +108,7 @@ async def tell_addresses(work: Work) -> Fallen:
     moves = [node.to(NodeState.JOINING) for node in taken]
     await work.record.move(moves, "address told", work.operation.id)
     if work.parts.spec.polled:
-        await publish(work)  # nodes of such batch systems wait until they are expected
+        await publish(work)  # nodes may wait until the batch system expects them
     return {name: f"its address could not be told: {why}" for name, why in refused.items()}
 
 
