@@ -40,7 +40,7 @@ from springtide.spec.cluster import STATE
 from springtide.steps import Parts
 from springtide.steps.gallery import Gallery
 from springtide.store import open_sqlite
-from springtide.wiring import View, Wiring
+from springtide.wiring import View, Wiring, container_nodes
 
 
 def compose(spec: Cluster, file: Path | None = None) -> Daemon:
@@ -171,6 +171,7 @@ def _containers(wanted: ContainersSpec, spec: Cluster, gallery: Gallery) -> Cont
         hidden=[layout.state, *([STATE] if STATE.is_dir() else []), *view.hidden],
         subnet=wanted.subnet,
         made=layout.images,
+        nodes=container_nodes(spec),
     )
 
 

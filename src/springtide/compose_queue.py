@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 from collections.abc import Callable, Mapping
+from functools import partial
 from hashlib import sha256
 from importlib import import_module
 from ipaddress import IPv4Network
@@ -22,13 +23,14 @@ from springtide.configure.queue_node import HERE, QueueNode
 from springtide.configure.welcome import Control
 from springtide.daemon import DaemonError
 from springtide.layout import Layout
-from springtide.ports import Member, NodeConfigurator, Queue, Unavailable
+from springtide.ports import Entry, Member, NodeConfigurator, Queue, Site, Unavailable
+from springtide.providers.containers import addresses
 from springtide.providers.containers.start import control_names
 from springtide.served.hosts_block import HostsBlock
 from springtide.served.where import is_here
 from springtide.spec import Cluster, GridEngine, Queued, Slurm, Torque
-from springtide.spec.clouds import Remote
-from springtide.wiring import View, Wiring, mounts, pin
+from springtide.spec.clouds import OpenStack, Remote
+from springtide.wiring import View, Wiring, container_nodes, mounts, pin
 
 LOCAL = "127."
 NOWHERE = "192.0.2.1"
@@ -85,7 +87,7 @@ def require_programs(spec: Cluster) -> None:
 
 
 def polled(spec: Cluster, book: Book, now: Callable[[], float]) -> Polled:
-    return Polled(queue_of(spec), members(spec), book, now)
+    return Polled(queue_of(spec), members(spec), book, now, partial(planned, spec))
 
 
 def members(spec: Cluster) -> dict[str, Member]:
@@ -100,6 +102,19 @@ def _member(spec: Cluster, name: str) -> Member:
     return Member(name, "", cores, memory, features(spec, group), tuple(queues))
 
 
+def planned(spec: Cluster, site: Site) -> dict[str, str]:
+    """The addresses that nodes of Torque will have, as far as that is known while they are off:
+    pbs_server resolves their names when it starts, and trusts no others."""
+    if not isinstance(spec.batch, Torque) or spec.batch.hosts is None:
+        return {}
+    providers = [spec.provider_of(group) for group in spec.groups]
+    found = [one.addresses for one in providers if isinstance(one, OpenStack)]
+    if "bridge" in site.facts:
+        found.append(addresses.planned(IPv4Network(site.facts["subnet"]), container_nodes(spec)))
+    known = {name: at for some in (*found, spec.addresses) for name, at in some.items()}
+    return {name: at for name, at in known.items() if name in spec.managed}
+
+
 def features(spec: Cluster, group: str) -> tuple[str, ...]:
     """A group's own, and those that all its flavors have."""
     first, *others = [spec.flavor(name).features for name in spec.groups[group].flavors]
@@ -111,7 +126,7 @@ def wired(spec: Cluster, book: Book, now: Callable[[], float]) -> Wiring:
     """For all of them but Slurm, whose nodes boot as those of any Slurm."""
     assert isinstance(spec.batch, Queued)
     batch = polled(spec, book, now)
-    node = _node(spec, batch.queue)
+    node = _node(spec, batch)
     names = tuple(node.control.split())
     layout = Layout(spec.state)
     control = Control(names=names, address="", port=0, socket=layout.munge_socket)
@@ -123,15 +138,19 @@ def wired(spec: Cluster, book: Book, now: Callable[[], float]) -> Wiring:
         key=layout.munge_key,
         served=(
             HostsBlock(
-                spec.batch.hosts, spec.cluster, _nowhere(spec), layout.naming / "hosts-file"
+                spec.batch.hosts,
+                spec.cluster,
+                _nowhere(spec),
+                layout.naming / "hosts-file",
+                partial(planned, spec),
             ),
         ),
     )
 
 
 def _nowhere(spec: Cluster) -> Mapping[str, str]:
-    """Grid Engine's placeholder must have an address, and so must all nodes of Torque while they
-    are off; nobody has these. Each cluster begins elsewhere, so that two hardly share any."""
+    """Grid Engine's placeholder must have an address, and so must all nodes of Torque before they
+    were ever on; nobody has these. Each cluster begins elsewhere, so that two hardly share any."""
     match spec.batch:
         case GridEngine():
             return {spec.batch.placeholder_of(spec.cluster): NOWHERE}
@@ -144,8 +163,8 @@ def _nowhere(spec: Cluster) -> Mapping[str, str]:
     return {}
 
 
-def _node(spec: Cluster, queue: Queue) -> QueueNode:
-    layout = Layout(spec.state)
+def _node(spec: Cluster, batch: Polled) -> QueueNode:
+    layout, queue = Layout(spec.state), batch.queue
     return QueueNode(
         hosts=layout.conf / "hosts",
         control=control_names(),
@@ -155,15 +174,46 @@ def _node(spec: Cluster, queue: Queue) -> QueueNode:
         others=lambda: _servers(spec, queue),
         health=spec.health,
         ssh=NodeSsh.of(spec),
+        joined=partial(_expected, spec, batch) if isinstance(spec.batch, Torque) else None,
     )
+
+
+async def _expected(spec: Cluster, batch: Polled) -> frozenset[str]:
+    """For `QueueNode.joined`: also machines that are not ours to start, or have their place by the
+    file."""
+    others = (name for name in spec.node_group if name not in batch.members)
+    return frozenset((*await batch.joined(), *spec.addresses, *others))
 
 
 def _servers(spec: Cluster, queue: Queue) -> Mapping[str, str]:
     """Where the batch system's machines are, for `QueueNode.others`; nodes know the names of this
-    one anyway, and themselves."""
-    servers = queue.entry(spec.managed[0]).servers if spec.managed else ()
-    known = (*control_names().split(), "localhost")
-    return {server: _address(server) for server in servers if server not in known}
+    one anyway, and themselves.
+
+    A server that nodes reach by one address only is told with that, though it may be this machine,
+    which nodes find elsewhere too.
+    """
+    entry = queue.entry(spec.managed[0]) if spec.managed else Entry(())
+    own = control_names().split()
+    found = {
+        server: _address(server) for server in entry.servers if server not in (*own, "localhost")
+    }
+    at = registered_address(entry)
+    if at is None:
+        return found | dict.fromkeys((*entry.servers, *own), "")
+    if at and not at.startswith(LOCAL):
+        found |= dict.fromkeys((*entry.servers, *(own if is_here(at) else ())), at)
+    return found
+
+
+def registered_address(entry: Entry) -> str | None:
+    """The only one by which nodes reach the server; empty if any will do, None if it cannot be
+    found out now."""
+    if not entry.registered:
+        return ""
+    try:
+        return socket.gethostbyname(entry.registered)
+    except OSError:
+        return None
 
 
 def _address(name: str) -> str:
@@ -192,5 +242,5 @@ def _cloud(spec: Cluster, group: str, node: QueueNode, known_by: str) -> Boots:
     assert isinstance(provider, Remote)
     address = provider.control_address
     if not spec.gets(group):
-        return QueueCloudNode(node.control, node.entry, address)
+        return QueueCloudNode(node.control, node.entry, address, node.elsewhere)
     return JoiningNode(known_by, spec.join.port, address)

@@ -50,6 +50,12 @@ def mounts(spec: Cluster) -> tuple[Path, ...]:
     return (*own, *(one.path for one in spec.shared))
 
 
+def container_nodes(spec: Cluster) -> tuple[str, ...]:
+    """In the order of the file, by which each of them has its address."""
+    boxed = [key for key in spec.groups if isinstance(spec.provider_of(key), ContainersSpec)]
+    return tuple(name for key in boxed for name in spec.groups[key].names)
+
+
 def pin(spec: Cluster) -> str:
     """What nodes that join know the cluster by, made if need be; empty if none joins."""
     if not any(spec.gets(group) for group in spec.groups):

@@ -398,6 +398,120 @@ async def test_a_node_that_comes_from_another_address_is_created_anew(torque: To
     assert [call for call in torque.calls if "delete" in " ".join(call)] == []
 
 
+EVERYWHERE = {member.name: member.address for member in MEMBERS}
+
+
+def deletions(torque: Torque) -> list[str]:
+    return [call[-1] for call in torque.calls if "delete" in call[-1]]
+
+
+async def restarted(torque: Torque, **hosts: str) -> None:
+    """pbs_server starts while names have these addresses."""
+    torque.resolve(**EVERYWHERE | hosts)
+    await torque.stop()
+    await torque.start()
+
+
+async def leaves(torque: Torque, name: str) -> None:
+    await torque.queue.drain([name], REASON)
+    assert await torque.queue.leave([name]) == {}
+    await torque.dies(name)
+
+
+@pytest.mark.accepts("N12")
+async def test_a_node_that_was_off_when_the_server_started_joins_all_the_same(
+    tmp_path: Path,
+) -> None:
+    """Torque has resolved its name anew, to what nobody has; its note tells of before."""
+    torque = Torque(tmp_path, settle_s=20, report_s=45, refused_s=45)
+    world = torque.world()
+    torque.resolve(**EVERYWHERE)
+    await up(world)
+    await leaves(torque, "n1")
+    await restarted(torque, n1="198.18.0.1")
+    torque.resolve(**EVERYWHERE)
+    id = await torque.submit(Ask("cloud"))
+    await torque.queue.join(MEMBERS[:1])
+    await torque.boots("n1")
+    began = asyncio.get_running_loop().time()
+    await heard(world, "n1")
+    assert asyncio.get_running_loop().time() - began < 60 + 20 + 45 + 5
+    assert (await started(world, id)).nodes == ("n1",)
+
+
+async def test_a_node_whose_name_kept_its_address_is_heard_at_once_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    torque = Torque(tmp_path, report_s=45, refused_s=45)
+    world = torque.world()
+    torque.resolve(**EVERYWHERE)
+    await up(world)
+    await leaves(torque, "n1")
+    await restarted(torque, n1="10.0.0.1")
+    torque.calls.clear()
+    await torque.queue.join(MEMBERS[:1])
+    await torque.boots("n1")
+    began = asyncio.get_running_loop().time()
+    await heard(world, "n1")
+    assert asyncio.get_running_loop().time() - began < 2
+    assert deletions(torque) == []
+
+
+async def test_a_node_that_was_prepared_with_its_address_is_not_created_anew(
+    torque: Torque,
+) -> None:
+    world = torque.world()
+    torque.resolve(n1="10.0.0.1")
+    await torque.queue.prepare(MEMBERS[:1])
+    await until(world, lambda seen: "offline" in seen.nodes["n1"].words)
+    await until(world, lambda seen: "MOM-list-not-sent" not in seen.nodes["n1"].words)
+    torque.calls.clear()
+    await torque.queue.join(MEMBERS[:1])
+    await torque.boots("n1")
+    await heard(world, "n1")
+    assert deletions(torque) == []
+
+
+async def test_a_slow_machine_is_not_created_anew_again_and_again(torque: Torque) -> None:
+    world = torque.world()
+    await torque.queue.prepare(MEMBERS[:1])
+    torque.calls.clear()
+    await torque.queue.join(MEMBERS[:1])
+    first = len(deletions(torque))
+    for _ in range(600):
+        await torque.queue.read()
+        await asyncio.sleep(1)
+    assert len(deletions(torque)) - first <= 4
+    await torque.boots("n1")
+    await heard(world, "n1")
+
+
+async def test_a_drain_of_a_node_that_is_not_heard_stays(torque: Torque) -> None:
+    world = torque.world()
+    await torque.queue.join(MEMBERS[:1])
+    await torque.queue.drain(["n1"], REASON)
+    torque.calls.clear()
+    for _ in range(200):
+        await torque.queue.read()
+        await asyncio.sleep(1)
+    assert deletions(torque) == []
+    assert (await node(world, "n1")).reason == REASON
+
+
+async def test_a_node_that_cannot_be_created_anew_keeps_nobody_from_reading(
+    torque: Torque,
+) -> None:
+    world = torque.world()
+    torque.resolve(n1="10.0.0.1")
+    await torque.queue.join(MEMBERS[:1])
+    torque.resolve()
+    await until(world, lambda seen: "n1" not in seen.nodes)
+    torque.resolve(n1="10.0.0.1")
+    await torque.queue.join(MEMBERS[:1])
+    await torque.boots("n1")
+    await heard(world, "n1")
+
+
 async def test_a_busy_node_that_moved_keeps_its_jobs(torque: Torque) -> None:
     """rule 2"""
     world = torque.world()
@@ -529,6 +643,18 @@ async def test_rights_that_are_missing_are_named(torque: Torque) -> None:
     assert said.endswith("qmgr -c 'set server managers += USER@HOST'")
 
 
+async def test_rights_that_are_missing_are_named_before_anything_is_made(torque: Torque) -> None:
+    """`tide check` and `tide deploy` ask for it."""
+    said = await refused(torque.client(torque.user_bin).require(MEMBERS))
+    assert said == (
+        "we are no manager of Torque, and cannot change its nodes; make the user of the daemon a "
+        "manager: qmgr -c 'set server managers += USER@HOST'"
+    )
+    before = await torque.run("pbsnodes", "-x")
+    await torque.queue.require(MEMBERS)
+    assert await torque.run("pbsnodes", "-x") == before
+
+
 async def test_a_server_that_is_away_is_named(torque: Torque) -> None:
     """rule 1"""
     await torque.stop()
@@ -587,7 +713,7 @@ async def test_jobs_of_a_queue_that_is_stopped_are_held_until_it_is_started(
 async def test_a_job_that_may_run_but_once_keeps_its_dead_node(torque: Torque) -> None:
     world = torque.world()
     (member,) = await up(world)
-    options = ["-q", "cloud", "-r", "n", "-l", "nodes=1"]
+    options = ["-q", "cloud", "-r", "n", "-l", "nodes=1:cloud"]
     id = (await torque.run("qsub", *options, bin=torque.user_bin)).strip()
     await torque.queue.wake()
     await started(world, id)

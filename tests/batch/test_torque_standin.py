@@ -203,6 +203,7 @@ class TestNodes:
         with opened(two.state) as server:
             server.stop()
             server.start()
+        two.freeze(MIXED_AT)
         assert two.out("pbsnodes -l all -n") == recorded("pbsnodes-l-all_after-server-restart")
 
     def test_several_nodes_of_one_job(self, two: Bed) -> None:
@@ -305,6 +306,80 @@ class TestRefusals:
             server.state["next"] = 9
         said = two.out("qsub -q cloud -N z2 -l nodes=1:ppn=1:gpuxyz", "tester")
         assert said == recorded("qsub_cloud-from-zero_prop-nonexist")
+
+
+class TestQueueDefaults:
+    """As pbs_sched goes by them; seen on a real 6.1.3."""
+
+    def set(self, bed: Bed, line: str) -> None:
+        bed.out(f"qmgr -c 'set queue {line}'")
+
+    def submitted(self, bed: Bed, line: str) -> tuple[list[str], str]:
+        """Nodes and comment of a job, after the scheduler had its turn."""
+        id = bed.out(f"qsub {line}", "tester").strip()
+        bed.out("qmgr -c 'set server scheduling = true'")
+        with opened(bed.state) as server:
+            return list(server.jobs[id]["slots"]), str(server.jobs[id]["comment"])
+
+    def test_a_word_alone_is_a_host_that_nobody_knows(self, two: Bed) -> None:
+        self.set(two, "cloud resources_default.neednodes = cloud")
+        nodes, comment = self.submitted(two, "-q cloud -N x")
+        assert (nodes, comment) == ([], "Not Running - PBS Error: Unknown node ")
+        self.set(two, "cloud resources_default.neednodes = tn2")
+        assert self.submitted(two, "-q cloud -N y")[0] == ["tn2"]
+
+    @pytest.mark.parametrize("default", ["neednodes = 1:cloud", "nodes = 1:ppn=1:cloud"])
+    def test_a_number_and_a_property_are_for_jobs_that_ask_for_no_nodes(
+        self, two: Bed, default: str
+    ) -> None:
+        self.set(two, f"cloud resources_default.{default}")
+        assert self.submitted(two, "-q cloud -N x")[0] == ["tn2"]
+        assert self.submitted(two, "-q cloud -N y -l nodes=1")[0] == ["tn1"]
+
+    def test_a_job_that_asks_for_nodes_may_leave_its_queue_either_way(self, two: Bed) -> None:
+        two.out("qmgr -c 'set node tn1 properties = house'")
+        self.set(two, "cloud resources_default.neednodes = 1:cloud")
+        self.set(two, "batch resources_default.neednodes = 1:house")
+        assert self.submitted(two, "-q cloud -N x -l nodes=1:ppn=2")[0] == ["tn1"]
+        assert self.submitted(two, "-q batch -N y -l nodes=1")[0] == ["tn2"]
+
+
+class TestAddresses:
+    """Of nodes, as pbs_server trusts them; seen on a real 6.1.3."""
+
+    def resolve(self, bed: Bed, **hosts: str) -> None:
+        with opened(bed.state) as server:
+            server.state["hosts"] = hosts
+
+    def words(self, bed: Bed) -> str:
+        return bed.out("pbsnodes -l all").split()[1]
+
+    def test_names_are_resolved_when_the_server_starts(self, bed: Bed) -> None:
+        bed.freeze(MIXED_AT)
+        self.resolve(bed, tn1="10.0.0.1")
+        bed.out("qmgr -c 'create node tn1 np=2'")
+        self.resolve(bed, tn1="198.18.0.1")
+        with opened(bed.state) as server:
+            server.stop()
+            server.start()
+        self.resolve(bed, tn1="10.0.0.1")
+        bed.boot("tn1")
+        for later_s in (10, 60, 600):
+            bed.freeze(MIXED_AT + later_s)
+            assert self.words(bed) == "down", "its address is not trusted"
+        bed.out("qmgr -c 'delete node tn1'; qmgr -c 'create node tn1 np=2'")
+        bed.freeze(MIXED_AT + 660)
+        assert self.words(bed) == "free"
+
+    def test_a_pbs_mom_that_was_refused_does_not_try_again_for_long(self, bed: Bed) -> None:
+        bed.freeze(MIXED_AT)
+        bed.boot("tn1")
+        bed.run("pbsnodes -l all")
+        bed.out("qmgr -c 'create node tn1 np=2'")
+        bed.freeze(MIXED_AT + 3)
+        assert self.words(bed) == "down"
+        bed.freeze(MIXED_AT + 5)
+        assert self.words(bed) == "free"
 
 
 class TestDeletion:

@@ -26,6 +26,8 @@ MEMBERS = [
     for number, name in enumerate(("n1", "n2", "n3", f"node-{'with-a-long-name-' * 3}4"), start=1)
 ]
 PREMISES = "house1"
+PROPERTIES = {"batch": "house", "cloud": "cloud"}
+"""Of the nodes of queues."""
 EPOCH = 1.7e9
 SPOILT = f"#!{sys.executable} -I\nimport sys\nsys.stdout.write({{text!r}})\n"
 
@@ -114,8 +116,9 @@ class Torque:
 
     async def build(self) -> None:
         """Two queues, each with nodes of its own; those of the premises have one that is up."""
-        for queue, nodes in (("batch", "house"), ("cloud", "cloud")):
-            await self.run("qmgr", "-c", f"set queue {queue} resources_default.neednodes = {nodes}")
+        for queue, word in PROPERTIES.items():
+            needed = f"resources_default.neednodes = 1:{word}"
+            await self.run("qmgr", "-c", f"set queue {queue} {needed}")
         await self.run("qmgr", "-c", f"create node {PREMISES} np=4,properties=house")
         await self.boots(PREMISES)
         self.later(1)
@@ -133,7 +136,9 @@ class Torque:
         (self.state / "moms" / name).unlink()
 
     async def submit(self, ask: Ask) -> str:
-        options = ["-q", ask.queue, "-N", ask.name[:15], "-l", _resources(ask.chunks)]
+        """As the submit filter has it: whoever asks for nodes asks for those of the queue."""
+        word = PROPERTIES.get(ask.queue, "cloud")
+        options = ["-q", ask.queue, "-N", ask.name[:15], "-l", _resources(ask.chunks, word)]
         options += ["-t", f"0-{ask.tasks - 1}"] if ask.tasks > 1 else []
         options += ["-h"] if ask.held else []
         options += ["-W", f"depend=afterok:{ask.after}"] if ask.after else []
@@ -204,7 +209,7 @@ class Torque:
         )
 
 
-def _resources(chunks: Sequence[Chunk]) -> str:
-    parts = [":".join((str(c.count), f"ppn={c.cores}", *sorted(c.features))) for c in chunks]
+def _resources(chunks: Sequence[Chunk], word: str) -> str:
+    parts = [":".join((str(c.count), f"ppn={c.cores}", *sorted(c.features), word)) for c in chunks]
     memory = sum(chunk.count * chunk.memory for chunk in chunks)
     return ",".join([f"nodes={'+'.join(parts)}", *([f"mem={memory}mb"] if memory else [])])

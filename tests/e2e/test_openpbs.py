@@ -4,6 +4,8 @@ and pbs_mom are the stand-in.
 
 import json
 import shutil
+import socket
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -70,7 +72,9 @@ class Site:
 
 
 @contextmanager
-def served(monkeypatch: pytest.MonkeyPatch, spec: str = SPEC) -> Iterator[Site]:
+def served(
+    monkeypatch: pytest.MonkeyPatch, spec: str = SPEC, conf: str = CONF, **state: object
+) -> Iterator[Site]:
     with tempfile.TemporaryDirectory(prefix="opbs-", dir="/var/tmp") as home:
         place = Path(home)
         place.chmod(0o755)
@@ -81,7 +85,8 @@ def served(monkeypatch: pytest.MonkeyPatch, spec: str = SPEC) -> Iterator[Site]:
         mom.symlink_to(standin.commands() / "pbs_mom")
         for command in SETUP:
             assert standin.run("qmgr", "-c", command).returncode == 0
-        (place / "pbs.conf").write_text(CONF.format(site=place))
+        standin.change(**state)
+        (place / "pbs.conf").write_text(conf.format(site=place))
         monkeypatch.setenv("PBS_CONF_FILE", str(place / "pbs.conf"))
         with cluster(spec.replace("SITE", str(place))) as real:
             yield Site(real, standin)
@@ -114,6 +119,35 @@ def test_from_zero_nodes_come_for_jobs_and_go_when_the_queue_is_empty(
         site.end(again)
         site.real.all_off(OURS)
         assert site.nodes() == []
+
+
+@pytest.mark.accepts("N12")
+@pytest.mark.timeout(600)
+def test_container_nodes_find_the_server_where_it_has_registered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They reach this machine over their bridge too, and the server never answers them there."""
+    with socket.create_server((_own_address(), 0)) as listener:
+        address, port = listener.getsockname()
+        own = f"PBS_SERVER={socket.gethostname()}\nPBS_START_SERVER=1\nPBS_LEAF_NAME={address}\n"
+        conf = CONF.replace("PBS_SERVER=pbssrv\n", own)
+        with served(monkeypatch, conf=conf, registered=[address, port]) as site:
+            job = site.submit("-l", "select=1:ncpus=1")
+            site.runs(job)
+            site.end(job)
+            site.real.all_off(OURS)
+
+
+def _own_address() -> str:
+    """One of this machine in its network, as a server would have it."""
+    command = ["ip", "-4", "-j", "addr", "show", "up", "scope", "global"]
+    links = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    own = [
+        one for link in links if not link["ifname"].startswith("tide") for one in link["addr_info"]
+    ]
+    if not own:
+        pytest.skip("this machine has no address in a network")
+    return str(own[0]["local"])
 
 
 @pytest.mark.timeout(600)

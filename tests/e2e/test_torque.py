@@ -29,6 +29,8 @@ partitions: {cloud: {groups: [general]}}
 timing: {idle: 2s, reconcile: 1s}
 """
 OURS = "tq[1-3]"
+HOSTS = {"hosts": "SITE/hosts"}
+"""Names of nodes resolve as that file has them, and addresses count."""
 LONG_S = 4.0
 """Eight looks, and twice timing.idle."""
 
@@ -74,16 +76,20 @@ class Site:
 
 
 @contextmanager
-def served() -> Iterator[Site]:
+def served(spec: str = SPEC, **state: object) -> Iterator[Site]:
+    """With this of the server's state; SITE stands for the directory of it all."""
     with tempfile.TemporaryDirectory(prefix="torq-", dir="/var/tmp") as home:
         place = Path(home)
         place.chmod(0o755)
         create(place / "state")
+        (place / "hosts").write_text("127.0.0.1 localhost\n")
+        with opened(place / "state") as server:
+            server.state.update(json.loads(json.dumps(state).replace("SITE", home)))
         for user in ("root", "tester"):
             install(place / user, place / "state", user)
-        with cluster(SPEC.replace("SITE", str(place))) as real:
+        with cluster(spec.replace("SITE", str(place))) as real:
             site = Site(real, place)
-            site.run("qmgr", "-c", "set queue cloud resources_default.neednodes = cloud")
+            site.run("qmgr", "-c", "set queue cloud resources_default.neednodes = 1:cloud")
             yield site
 
 
@@ -126,6 +132,34 @@ def test_nodes_come_again_under_the_same_names() -> None:
             site.reaches("C", job)
             site.real.all_off(OURS)
         assert site.purged() == []
+
+
+@pytest.mark.accepts("N12")
+@pytest.mark.timeout(600)
+def test_nodes_that_were_off_when_the_server_started_come_at_once() -> None:
+    """It resolves all names then, and trusts no other addresses; none was ever refused, for each
+    name has one address, and pbs_mom starts when its node is expected there."""
+    with served(
+        SPEC.replace("{kind: torque,", "{kind: torque, hosts: SITE/hosts,"), **HOSTS
+    ) as site:
+        before = _named(site)
+        assert sorted(before) == ["localhost", "tq1", "tq2", "tq3"]
+        for _ in range(2):
+            job = site.submit("true", "-l", "nodes=3:ppn=2:cloud")
+            site.reaches("C", job)
+            site.real.all_off(OURS)
+            until(lambda: _are_off(site, "tq1", "tq2", "tq3"))
+            assert _named(site) == before, "they have the same addresses on and off"
+            with opened(site.state) as server:
+                server.stop()
+                server.start()
+        with opened(site.state) as server:
+            assert server.state.get("ever_refused", []) == []
+
+
+def _named(site: Site) -> dict[str, str]:
+    lines = (site.place / "hosts").read_text().splitlines()
+    return {name: address for address, name in (one.split() for one in lines if one[0] != "#")}
 
 
 @pytest.mark.timeout(600)

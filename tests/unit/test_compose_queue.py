@@ -11,22 +11,31 @@ from typing import Any
 import pytest
 
 from springtide import compose_queue
-from springtide.batch import torque_mom
+from springtide.batch import openpbs_mom, torque_mom
 from springtide.batch.fake_queue import FakeQueue
 from springtide.batch.gridengine_commands import TRUST
+from springtide.batch.marks import Course, Mark
 from springtide.batch.polled import Polled
 from springtide.cli import checks, detached, queue_checks, serving
 from springtide.cli.client import Client
 from springtide.cli.subject import Check, subject
 from springtide.compose import compose
-from springtide.compose_queue import NOWHERE, UNUSED, _nowhere, _servers, members, queue_of
+from springtide.compose_queue import (
+    NOWHERE,
+    UNUSED,
+    _nowhere,
+    _servers,
+    members,
+    planned,
+    queue_of,
+)
 from springtide.configure.membership import Around, Newcomer
 from springtide.configure.queue_node import HERE
 from springtide.daemon import Daemon, DaemonError, WrongFile
 from springtide.layout import Layout
 from springtide.model import Node
 from springtide.ports import Member, Site, Unavailable
-from springtide.spec import Cluster, SpecError, environment, parse
+from springtide.spec import Cluster, SpecError, Torque, environment, parse
 from tests.unit.cli_world import TIDE, run, wait_until
 
 TEXT = """\
@@ -426,6 +435,83 @@ async def test_nodes_that_join_know_a_server_that_only_its_own_files_name(
     await made.parts.record.store.close()
     assert hosts["head"] == hosts["head.site"] == "10.0.0.1"
     assert hosts["batch.site"] == told
+
+
+@pytest.mark.parametrize("naming", ["hosts", "dns"])
+async def test_nodes_find_openpbs_on_this_machine_where_it_has_registered(
+    place: Path, monkeypatch: pytest.MonkeyPatch, naming: str
+) -> None:
+    """Elsewhere it never answers them."""
+    monkeypatch.setattr(compose_queue, "control_names", lambda: "head.site head")
+    monkeypatch.setattr(compose_queue, "is_here", lambda address: True)
+    monkeypatch.setattr("socket.gethostname", lambda: "head.site")
+    monkeypatch.setenv("PBS_CONF_FILE", str(place / "none"))
+    found(monkeypatch, "192.0.2.7")
+    with_commands(place, "openpbs")
+    (place / "state").mkdir()
+    text = TEXT.format(place=place, kind="openpbs").replace("naming: {kind: hosts}", "")
+    made = compose(parse(f"{text}naming: {{kind: {naming}}}\n", "cluster.yaml"))
+    hosts = welcome_of(made)["names"]["hosts"]
+    assert hosts["head"] == hosts["head.site"] == "192.0.2.7"
+    if naming == "hosts":
+        await made.parts.configurator.publish(SITE, {})
+        file = Layout(place / "state").conf / "hosts"
+        assert "192.0.2.7 head.site" in file.read_text().splitlines()
+        before = file.read_text()
+        found(monkeypatch, None)
+        await made.parts.configurator.publish(SITE, {})
+        assert file.read_text() == before, "a name server that is away takes nothing back"
+    await made.parts.record.store.close()
+
+
+def test_a_pbs_server_of_this_machine_may_have_registered_by_another_name(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = place / "pbs.conf"
+    monkeypatch.setenv("PBS_CONF_FILE", str(conf))
+    for lines, name in (
+        ("PBS_SERVER=head\n", "head"),
+        ("PBS_SERVER=head\nPBS_START_SERVER=1\nPBS_LEAF_NAME=head-lan,head-ib\n", "head-lan"),
+        ("PBS_SERVER=head\nPBS_LEAF_NAME=client\n", "head"),
+    ):
+        conf.write_text(lines)
+        assert openpbs_mom.pbs_mom("n1", None, "").registered == name
+
+
+def test_where_nodes_of_torque_will_be_is_known_while_they_are_off(place: Path) -> None:
+    """pbs_server resolves their names when it starts."""
+    site = Site("10.77.0.1", {"bridge": "tide-x", "subnet": "10.77.0.0/20"})
+    spec = spec_of(place, "torque")
+    assert planned(spec, site) == {"b1": "10.77.0.2"}
+    assert planned(spec, SITE) == {}
+    assert planned(spec_of(place, "openpbs"), site) == {}
+    openstack = """\
+cluster: hy
+state: {place}/state
+batch: {{kind: torque, hosts: {place}/hosts}}
+provider: {{kind: openstack, cloud: c, network: lan, addresses: {{c1: 10.1.0.1, x9: 10.1.0.9}}}}
+images: {{base: {{id: x}}}}
+flavors: {{large: {{type: m1, cpus: 4, memory: 8G}}}}
+groups: {{g: {{nodes: "c[1-2]", flavors: [large], image: base}}}}
+partitions: {{cloud: {{groups: [g]}}}}
+"""
+    assert planned(parse(openstack.format(place=place), "cluster.yaml"), SITE) == {"c1": "10.1.0.1"}
+
+
+async def test_container_nodes_wait_until_the_batch_system_expects_them(daemon: Daemon) -> None:
+    """Torque alone refuses those that it does not expect."""
+    parts = daemon.parts
+    if not isinstance(parts.spec.batch, Torque):
+        pytest.skip("nodes of others need not wait")
+    await parts.configurator.prepare(SITE)
+    await parts.configurator.publish(SITE, {"b1": "10.0.0.7"})
+    hosts = Layout(parts.spec.state).conf / "hosts"
+    assert "10.0.0.7 b1" not in hosts.read_text().splitlines()
+    assert isinstance(parts.batch, Polled)
+    mark = Mark(Course.STARTING, 0.0, "10.0.0.7")
+    await parts.batch._book.change(lambda marks: marks.marked({"b1": mark}))
+    await parts.configurator.publish(SITE, {"b1": "10.0.0.7"})
+    assert "10.0.0.7 b1" in hosts.read_text().splitlines()
 
 
 def named_in_files(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

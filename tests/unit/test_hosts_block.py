@@ -52,6 +52,38 @@ def test_names_that_the_batch_system_needs_stay_until_it_is_for_good(hosts: Path
     assert hosts.read_bytes() == HERE
 
 
+def named(hosts: Path) -> dict[str, str]:
+    return hosts_block.parse(hosts.read_bytes(), "blue")
+
+
+def test_a_name_that_is_always_there_keeps_its_last_address(hosts: Path) -> None:
+    """Torque resolves names when it starts, and trusts nodes by what it found then."""
+    block = HostsBlock(hosts, "blue", {"n1": "198.18.0.1", "n2": "198.18.0.2"})
+    block.serve(SITE, {"n1": "10.0.0.2"})
+    assert named(hosts) == {"n1": "10.0.0.2", "n2": "198.18.0.2"}
+    for again in (block, HostsBlock(hosts, "blue", {"n2": "198.18.0.1", "n1": "198.18.0.2"})):
+        again.serve(SITE, {})
+        assert named(hosts)["n1"] == "10.0.0.2"
+    block.stop(for_good=False)
+    assert named(hosts)["n1"] == "10.0.0.2"
+    block.serve(SITE, {"n2": "10.0.0.2"})
+    assert named(hosts) == {"n1": "198.18.0.1", "n2": "10.0.0.2"}, "no two have the same"
+    block.stop()
+    assert hosts.read_bytes() == HERE
+
+
+def test_a_planned_address_is_that_of_a_name_before_it_is_there(hosts: Path) -> None:
+    always = {"n1": "198.18.0.1", "n2": "198.18.0.2"}
+    plan = {"n1": "10.0.0.2", "n2": "10.0.0.3"}
+    block = HostsBlock(hosts, "blue", always, planned=lambda site: plan)
+    block.serve(SITE, {})
+    assert named(hosts) == plan
+    block.serve(SITE, {"n1": "10.0.0.3"})
+    assert named(hosts) == {"n1": "10.0.0.3", "n2": "198.18.0.2"}
+    block.serve(SITE, {})
+    assert named(hosts) == plan
+
+
 @pytest.mark.parametrize("text", [b"", b"127.0.0.1 localhost", b"a\r\nb\n\n\n", b"\xff\xfe\n#\n"])
 def test_the_file_is_as_before_when_the_cluster_stops(hosts: Path, text: bytes) -> None:
     hosts.write_bytes(text)

@@ -126,6 +126,19 @@ async def booting(world: JoinWorld, name: str = "b1") -> Asked:
     return asked
 
 
+async def test_a_node_waits_until_the_batch_system_is_told_where_it_is(tmp_path: Path) -> None:
+    """A pbs_mom that Torque does not expect yet is refused by it, for 45 s."""
+    text = TEXT.replace("{kind: fake}", "{kind: torque}")
+    queue = "partitions: {cloud: {groups: [general, bare]}}\n"
+    async with join_world(tmp_path, text + queue) as world:
+        asked = await booting(world)
+        with pytest.raises(NotAdmitted, match="Torque is not told yet where it is") as caught:
+            await world.joining.join(asked, PEER)
+        assert not caught.value.final, "it asks again"
+        await world.moved("b1", NodeState.JOINING)
+        assert "key" in await world.joining.join(asked, PEER)
+
+
 def cause(world: JoinWorld) -> str:
     """What is kept as the cause if b1 does not come up."""
     kept = read_kept(world.layout.boots, "b1", None)

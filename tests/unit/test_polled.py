@@ -492,3 +492,41 @@ async def test_what_is_given_back_is_open_when_it_starts_again() -> None:
     assert await give_back_closed(bed.polled, {"n1": "late"}, look) == {"n1": "late"}
     (seen,) = (await bed.polled.nodes(["n1"])).values()
     assert (seen.power, seen.drained) == (Power.DOWN, False)
+
+
+async def test_a_node_that_left_the_file_keeps_no_other_from_being_let_go(bed: Bed) -> None:
+    await bed.up("n1")
+    await bed.polled.drain(["n1"], "slow")
+    await bed.polled.undrain(["gone1", "n1"])
+    assert not (await bed.node("n1")).drained
+    await bed.polled.power_down(["n1"])
+    assert await bed.polled.depart(["n1"]) == {}
+    bed.die("n1", deleted=True)
+    await bed.polled.release(["gone1", "n1"])
+    assert (await bed.node("n1")).power is Power.DOWN
+    for act in (bed.polled.release(["gone1"]), bed.polled.undrain(["gone1"])):
+        with pytest.raises(Unavailable, match="gone1: no nodes of this cluster"):
+            await act
+
+
+async def test_nodes_have_joined_once_the_batch_system_was_told_where_they_are(bed: Bed) -> None:
+    await bed.polled.reload(SITE)
+    await bed.polled.power_up(["n1", "n2"])
+    assert await bed.polled.joined() == frozenset()
+    await bed.polled.set_addresses({"n1": address("n1")})
+    assert await bed.polled.joined() == {"n1"}
+
+
+async def test_nodes_are_prepared_with_the_addresses_that_they_will_have(bed: Bed) -> None:
+    seen: list[Member] = []
+
+    class Listens(FakeQueue):
+        async def prepare(self, members: Iterable[Member]) -> str:
+            seen.extend(members)
+            return ""
+
+    members = {name: Member(name, "", 4, 4096, (), ("cloud",)) for name in NAMES}
+    clock, queue = asyncio.get_running_loop().time, Listens(bed.machines.get)
+    polled = Polled(queue, members, Book(bed.facts), clock, lambda site: {"n2": "10.0.0.2"})
+    await polled.reload(SITE)
+    assert [(one.name, one.address) for one in seen] == [("n1", ""), ("n2", "10.0.0.2"), ("n3", "")]

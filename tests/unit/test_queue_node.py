@@ -77,6 +77,40 @@ def ended(machine: Machine) -> int:
     return slow_is_fine(machine.running[-1])
 
 
+async def test_a_node_is_named_when_the_batch_system_expects_it_and_not_before(
+    tmp_path: Path,
+) -> None:
+    """So its program starts then: Torque refuses one that reports before, for 45 s."""
+    joined: set[str] = set()
+
+    async def expected() -> set[str]:
+        return joined
+
+    node = replace(NODE, hosts=tmp_path / "hosts", joined=expected)
+    addresses = {"n7": "10.0.0.7"}
+    await node.publish(SITE, addresses)
+    assert "10.0.0.7 n7" not in node.hosts.read_text().splitlines()
+    joined.add("n7")
+    await node.publish(SITE, addresses)
+    assert "10.0.0.7 n7" in node.hosts.read_text().splitlines()
+    joined.clear()
+    await node.publish(SITE, addresses)
+    assert "10.0.0.7 n7" in node.hosts.read_text().splitlines(), "it may be on its way again"
+    await node.publish(SITE, {})
+    await node.publish(SITE, addresses)
+    assert "10.0.0.7 n7" not in node.hosts.read_text().splitlines()
+
+
+async def test_a_server_on_this_machine_is_named_where_it_answers(tmp_path: Path) -> None:
+    others = dict.fromkeys(("head.site", "head"), "192.0.2.7")
+    node = replace(NODE, hosts=tmp_path / "hosts", others=lambda: others)
+    await node.publish(SITE, {})
+    lines = ["127.0.0.1 localhost", "192.0.2.7 head", "192.0.2.7 head.site"]
+    assert node.hosts.read_text().splitlines() == lines
+    cloud = QueueCloudNode("head.site head", entry, None, node.elsewhere)
+    assert "control='head.site head' address=192.0.2.7\n" in cloud.user_data(SITE)
+
+
 def test_the_boot_script_is_this() -> None:
     node = replace(NODE, mounts=(Path("/home"), Path("/srv/my data")))
     assert render_boot(node, entry("n7")) == (CASES / "boot.sh").read_text()

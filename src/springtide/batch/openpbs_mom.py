@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from springtide.batch.pbs_common import copied, host_of
@@ -38,7 +38,15 @@ def pbs_mom(name: str, server: str | None, version: str, shared: Iterable[Path] 
         version=version,
         versions=(program, "--version"),
         servers=(host,),
+        registered=_leaf(here) or host,
     )
+
+
+def _leaf(here: Mapping[str, str]) -> str:
+    """The name by whose address a pbs_server of this machine registers with pbs_comm, if its admin
+    has chosen one: nodes that reach it by another address never register."""
+    runs = here.get("PBS_START_SERVER") == "1"
+    return here.get("PBS_LEAF_NAME", "").split(",")[0].strip() if runs else ""
 
 
 def _settings(path: Path) -> dict[str, str]:

@@ -14,7 +14,16 @@ from springtide.batch.marks import Course, Drain, Mark, Marks, by_reason
 from springtide.batch.polled_look import RESTART_S, Look, Watched, in_words, refusals
 from springtide.batch.polled_view import SOMEBODY, is_persons, seen_of
 from springtide.nodeset import fold
-from springtide.ports import OURS, BatchNode, Health, NotTaken, Power, Site, Unavailable
+from springtide.ports import (
+    OURS,
+    BatchNode,
+    Health,
+    Member,
+    NotTaken,
+    Power,
+    Site,
+    Unavailable,
+)
 
 __all__ = ["RESTART_S", "SOMEBODY", "Look", "Polled"]
 
@@ -69,6 +78,11 @@ class Polled(Watched):
         for reason, names in by_reason({n: drains[n] for n in addresses if n in drains}).items():
             await self.queue.drain(names, reason)  # before it is heard from, and gets a job
         await self._mark({n: replace(starting[n], address=at) for n, at in addresses.items()})
+
+    async def joined(self) -> frozenset[str]:
+        """Nodes that it expects, or hears from already, where they are."""
+        marks = (await self._book.read()).nodes
+        return frozenset(name for name, mark in marks.items() if mark.address)
 
     async def untold(self, nodes: Iterable[str]) -> list[str]:
         """Those that it was told nothing of since they were off: it has no jobs on them."""
@@ -193,7 +207,7 @@ class Polled(Watched):
 
     async def release(self, nodes: Iterable[str]) -> None:
         """Their instances are gone: off, and free to be asked for."""
-        names = self._ours(nodes)
+        names = self._ours_among(nodes)
         async with self._book.moving:
             look = await self.look()
             gone = [name for name in names if _is_let_go(look, name)]
@@ -243,7 +257,7 @@ class Polled(Watched):
                 await self._book.change(lambda known: known.drained(told))
 
     async def undrain(self, nodes: Iterable[str], by: str | None = OURS) -> None:
-        names = self._ours(nodes)
+        names = self._ours_among(nodes)
         async with self._book.moving:
             look = await self.look()
             seen = [look.nodes[name] for name in names]
@@ -288,7 +302,7 @@ class Polled(Watched):
             look = await self.look()
             former = [n for n in look.marks.prepared if n not in self.members]
             gone = [name for name in former if name not in look.there(former)]
-            changed = await self.queue.prepare(self.members.values())
+            changed = await self.queue.prepare(self._placed(site))
             if gone:
                 await self.queue.dismantle(gone)
             known = tuple({*self.members, *former} - {*gone})
@@ -296,6 +310,11 @@ class Polled(Watched):
                 lambda marks: replace(marks.without(gone).undrained(gone), prepared=known)
             )
         return f"{version}: {changed}" if changed else ""
+
+    def _placed(self, site: Site) -> list[Member]:
+        """All nodes, with the addresses that they will have where these are known."""
+        known = self._planned(site)
+        return [replace(one, address=known.get(name, "")) for name, one in self.members.items()]
 
     async def stop(self, for_good: bool = True) -> None:
         """Have nothing run on our nodes, former ones too; what they had waits again.
@@ -321,6 +340,12 @@ class Polled(Watched):
         if unknown := [name for name in names if name not in self.members]:
             raise Unavailable(f"{fold(unknown)}: no nodes of this cluster; `tide nodes` has them")
         return names
+
+    def _ours_among(self, nodes: Iterable[str]) -> list[str]:
+        """Those that are ours, for what must not fail for one that has left the cluster file
+        meanwhile; refused if none is."""
+        names = list(dict.fromkeys(nodes))
+        return [name for name in names if name in self.members] or self._ours(names)
 
 
 _OFF = Mark(Course.STARTING, 0.0)

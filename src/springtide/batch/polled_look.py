@@ -25,6 +25,7 @@ from springtide.ports import (
     Queue,
     Reading,
     Remembers,
+    Site,
     Unavailable,
 )
 
@@ -117,7 +118,10 @@ class Watched:
         members: Mapping[str, Member],
         book: Book,
         now: Callable[[], float],
+        planned: Callable[[Site], Mapping[str, str]] = lambda site: {},
     ) -> None:
+        """`planned` are addresses that nodes will have, as far as they are known before."""
+        self._planned = planned
         self.queue = queue
         self.members = members
         """All nodes of ours, without addresses."""

@@ -6,27 +6,30 @@ that was on and is off is offline, with a note that says so: a machine that is a
 report, and must get no job. New ones take no note for some seconds, and get theirs at a later look.
 To join, a node is reset: it counts as down until its pbs_mom is heard.
 
-Torque trusts a pbs_mom by the address that the node's name had when the node was created, so one
-that comes from elsewhere is created anew. Other nodes are deleted in `dismantle` alone, and busy
-ones never: Torque would wait for their jobs, and purge them minutes later although nobody waits
-for the answer any more.
+Torque trusts a pbs_mom by the address that the node's name had when the node was created, or when
+pbs_server started, whichever was later. So one that comes from elsewhere is created anew, and so
+is one that is not heard for a minute: pbs_server may have started while its name led elsewhere.
+Other nodes are deleted in `dismantle` alone, and busy ones never: Torque would wait for their jobs,
+and purge them minutes later although nobody waits for the answer any more.
 """
 
 import asyncio
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from springtide.batch import torque_text
 from springtide.batch.names import batches, node_names
-from springtide.batch.pbs_common import shared_of
+from springtide.batch.pbs_common import merged, shared_of
 from springtide.batch.running import SlowError
-from springtide.batch.torque_commands import Commands, complaints, failed
+from springtide.batch.torque_commands import DENIED, RIGHTS, Commands, complaints, failed
 from springtide.batch.torque_mom import pbs_mom
 from springtide.batch.torque_notes import Note, plain
 from springtide.batch.torque_rules import (
     all_hold,
+    as_member,
     attributes,
     checked_jobs,
     checked_members,
@@ -42,10 +45,11 @@ from springtide.batch.torque_rules import (
 from springtide.batch.torque_talk import AT_ONCE, Talk
 from springtide.batch.torque_text import OFFLINE, TorqueNode
 from springtide.nodeset import fold
-from springtide.ports import Entry, Health, Member, Queue, Unavailable
+from springtide.ports import Entry, Health, Member, Queue, Reading, Unavailable
 from springtide.spec import Cluster, Torque
 
 LOOK_S = 1.0
+NOBODY = "springtide-no-such-node"
 _IN_VAIN = ("Unknown Job Id", "Request invalid for state of job", "not rerun")
 """Of jobs that are over, wait again already, or may run but once."""
 
@@ -61,10 +65,43 @@ class TorqueQueue(Talk):
 
     programs: Sequence[str] = ("pbsnodes", "qalter", "qmgr", "qrerun", "qstat")
 
+    async def read(self) -> Reading:
+        """New nodes that take notes by now get theirs by the way, and those that Torque seems not
+        to trust are created anew."""
+        nodes, jobs = await self._look()
+        self._recall(nodes)
+        if await self._pay(nodes) or await self._renew(nodes):
+            nodes, jobs = await self._look()
+        return merged({name: node.shown for name, node in nodes.items()}, jobs)
+
+    async def _renew(self, nodes: Mapping[str, TorqueNode]) -> bool:
+        """Whether any node was created anew because it joined and is not heard. What fails is tried
+        again later, and keeps nobody from reading."""
+        late = self._unheard.late(nodes, asyncio.get_running_loop().time())
+        late = [name for name in late if name in self._names and name not in self._due]
+        if not late or self._changing.locked():
+            return False
+        async with self._changing:
+            self._unheard.renewed(late, asyncio.get_running_loop().time())
+            with suppress(Unavailable):
+                await self._remove(late)
+                again = [as_member(nodes[name]) for name in late]
+                await self._create(again, {name: nodes[name].note for name in late})
+        return True
+
     # --- nodes come --------------------------------------------------------------------------
 
     async def require(self, members: Iterable[Member]) -> None:
+        await self._require_rights()
         await self._require(checked_members(members))
+
+    async def _require_rights(self) -> None:
+        """Whoever may not change nodes learns it now. What is deleted is not there; rights are
+        looked at first."""
+        directive = f"delete node {NOBODY}"
+        done = await self._in_thread(self._commands.run, "qmgr", "-c", directive)
+        if DENIED in done.stderr:
+            raise Unavailable(f"we are no manager of Torque, and cannot change its nodes; {RIGHTS}")
 
     async def _require(self, wanted: Mapping[str, Member]) -> dict[str, TorqueNode]:
         """All nodes."""
@@ -75,10 +112,16 @@ class TorqueQueue(Talk):
         return nodes
 
     async def prepare(self, members: Iterable[Member]) -> str:
+        """An address of a member is what its name resolves to, before it is there too."""
         wanted = checked_members(members)
+        async with self._changing:
+            return await self._prepare(wanted)
+
+    async def _prepare(self, wanted: Mapping[str, Member]) -> str:
         nodes = await self._require(wanted)
         fresh = [member for name, member in wanted.items() if name not in nodes]
         await self._create(fresh, dict.fromkeys((m.name for m in fresh), Note(off=True)))
+        self._created_at |= {member.name: member.address for member in fresh}
         changed = [m for n, m in wanted.items() if n in nodes and differs(nodes[n], m)]
         for member in changed:
             await self._qmgr(f"set node {self._as_shown(member.name)} {attributes(member)}")
@@ -103,11 +146,17 @@ class TorqueQueue(Talk):
     async def join(self, members: Iterable[Member]) -> None:
         """New nodes are not waited for: until they take a note, nothing was heard of them."""
         wanted = checked_members(members)
-        if not wanted:
-            return
+        if wanted:
+            async with self._changing:
+                self._unheard.forget(wanted)
+                self._met = {n: at for n, at in self._met.items() if n not in wanted}
+                await self._join(wanted)
+
+    async def _join(self, wanted: Mapping[str, Member]) -> None:
         nodes = await self._nodes()
         refuse_others(nodes, wanted)
-        moved = [n for n, m in wanted.items() if n in nodes and has_moved(nodes[n], m)]
+        known = self._created_at
+        moved = [n for n, m in wanted.items() if n in nodes and has_moved(nodes[n], m, known)]
         await self._forgive(wanted)
         await self._remove(moved)
         kept = {name: nodes[name] for name in wanted if name in nodes and name not in moved}
@@ -155,6 +204,10 @@ class TorqueQueue(Talk):
         known = node_names(names)
         if not known:
             return {}
+        async with self._changing:
+            return await self._leave(known)
+
+    async def _leave(self, known: Sequence[str]) -> Mapping[str, str]:
         await self._noted(known)
         before, jobs = await self._look()
         there = [name for name in known if name in before]
@@ -184,9 +237,10 @@ class TorqueQueue(Talk):
 
     async def dismantle(self, names: Iterable[str]) -> None:
         if known := node_names(names):
-            nodes = await self._nodes()
-            await self._forgive(known)
-            await self._remove([n for n in known if n in nodes and nodes[n].ours])
+            async with self._changing:
+                nodes = await self._nodes()
+                await self._forgive(known)
+                await self._remove([n for n in known if n in nodes and nodes[n].ours])
 
     async def _remove(self, names: Sequence[str]) -> None:
         """Nodes that are idle, and offline before they are seen to be so once more.
@@ -233,9 +287,11 @@ class TorqueQueue(Talk):
 
     async def _change(self, option: str, names: Iterable[str], reason: str) -> None:
         """Nodes that are off stay so."""
-        known = node_names(names)
-        if not known:
-            return
+        if known := node_names(names):
+            async with self._changing:
+                await self._mark_all(option, known, reason)
+
+    async def _mark_all(self, option: str, known: Sequence[str], reason: str) -> None:
         await self._noted(known)
         nodes = await self._nodes()
         if unknown := [name for name in known if name not in nodes]:

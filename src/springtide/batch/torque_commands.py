@@ -13,6 +13,8 @@ from springtide.batch.slurm_service import PATH
 from springtide.ports import Unavailable
 
 _NOISE = ("Warning:",)
+DENIED = "Unauthorized Request"
+RIGHTS = "make the user of the daemon a manager: qmgr -c 'set server managers += USER@HOST'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +71,8 @@ def failed(done: Output) -> Unavailable:
 
 def _advice(said: Sequence[str]) -> str:
     text = " ".join(said)
-    if "Unauthorized Request" in text:
-        return "; make the user of the daemon a manager: qmgr -c 'set server managers += USER@HOST'"
+    if DENIED in text:
+        return f"; {RIGHTS}"
     if "annot connect to server" in text:
         return "; is pbs_server running, and trqauthd on this machine?"
     return ""

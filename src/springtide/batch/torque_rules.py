@@ -52,6 +52,12 @@ def attributes(member: Member) -> str:
     return f'np={member.cores},properties="{",".join(properties(member))}"'
 
 
+def as_member(node: TorqueNode) -> Member:
+    """A node as it would be created."""
+    features = tuple(sorted(node.properties - {OURS}))
+    return Member(node.shown.name, node.note.address, node.np, 0, features, ())
+
+
 # What holds of nodes
 
 
@@ -75,11 +81,14 @@ def is_bare(node: TorqueNode) -> bool:
     return node.ours and node.shown.health is Health.ABSENT and (new or is_open_though_off(node))
 
 
-def has_moved(node: TorqueNode, member: Member) -> bool:
-    """Torque may know it by another address than it has; one that is heard is trusted."""
+def has_moved(node: TorqueNode, member: Member, created_at: Mapping[str, str]) -> bool:
+    """Torque may know it by another address than it has; one that is heard is trusted.
+
+    Which one it was created with its note tells once it was there, and until then `created_at`.
+    """
     if not member.address:
         return False
-    known = node.note.address
+    known = node.note.address or created_at.get(member.name)
     return known != member.address if known else node.shown.health is not Health.UP
 
 

@@ -12,13 +12,14 @@ from typing import TypeVar
 from springtide import threads
 from springtide.batch import torque_text
 from springtide.batch.names import batches, named
-from springtide.batch.pbs_common import merged, renamed
+from springtide.batch.pbs_common import renamed
 from springtide.batch.polled_look import refusals
 from springtide.batch.torque_commands import Commands, failed
 from springtide.batch.torque_notes import Note
 from springtide.batch.torque_rules import is_bare, is_open_though_off, sensible
 from springtide.batch.torque_text import TorqueNode
-from springtide.ports import Health, QueueJob, Reading
+from springtide.batch.torque_unheard import Unheard
+from springtide.ports import Health, QueueJob
 
 T = TypeVar("T")
 
@@ -54,21 +55,18 @@ class Talk:
         Torque itself has forgotten."""
         self._due: dict[str, Note] = {}
         """What new nodes are to have as their notes once they take any."""
+        self._created_at: dict[str, str] = {}
+        """Where the names of new nodes led: a note with an address would take a command each."""
         self._paying = asyncio.Lock()
+        self._changing = asyncio.Lock()
+        """Held by whoever has nodes created, deleted or marked."""
+        self._unheard = Unheard()
         self._has_recalled = False
 
     async def version(self) -> str:
         said = await self._in_thread(self._commands.read, "qmgr", "-c", "list server pbs_version")
         self._version = sensible(torque_text.parse_version, said)
         return f"Torque {self._version}"
-
-    async def read(self) -> Reading:
-        """New nodes that take notes by now get theirs by the way."""
-        nodes, jobs = await self._look()
-        self._recall(nodes)
-        if await self._pay(nodes):
-            nodes, jobs = await self._look()
-        return merged({name: node.shown for name, node in nodes.items()}, jobs)
 
     async def _look(self) -> tuple[dict[str, TorqueNode], list[QueueJob]]:
         """Nodes last: a job that starts meanwhile shows on its node, one that ends does no harm."""

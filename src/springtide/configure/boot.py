@@ -43,7 +43,8 @@ def render_mounts(paths: Iterable[Path]) -> str:
 
 
 def render_hosts(control: str, site: Site, addresses: Mapping[str, str]) -> str:
-    """The hosts file of every node; `control` are the control host's names."""
-    fixed = [f"{site.control_address} {control}", "127.0.0.1 localhost"]
+    """The hosts file of every node; `control` are the control host's names, but for those that are
+    among `addresses`."""
+    fixed = [f"{site.control_address} {control}"] * bool(control) + ["127.0.0.1 localhost"]
     names = [f"{address} {name}" for name, address in sorted(addresses.items())]
     return "\n".join([*fixed, *names]) + "\n"

@@ -48,12 +48,11 @@ def names_of(
 ) -> dict[str, Any]:
     """As a welcome has them. `control` are the control host's names, `address` is where the node
     reaches it, `addresses` are those of all nodes that are there, `domains` this machine's,
-    `servers` further machines that it must know.
+    `servers` further machines that it must know, or this one at the only address that will do.
 
     Nobody else may tell them at boot. An address leads back to the name that comes first.
     """
-    own = dict.fromkeys(control, address)
-    hosts = own | {name: at for name, at in servers.items() if name not in own}
+    hosts = dict.fromkeys(control, address) | dict(servers)
     if not has_server(spec):
         return {"nameserver": "", "search": [], "hosts": {**addresses, **hosts}}
     found = domains if spec.naming.search is None else spec.naming.search

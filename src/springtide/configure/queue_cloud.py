@@ -4,7 +4,7 @@ Its image holds the batch system's program and all that the site wants; it is to
 host's name and its entry. Nodes that join get more, from the daemon: see `springtide.node`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from shlex import quote
 
@@ -32,9 +32,13 @@ class QueueCloudNode:
     entry: Callable[[str], Entry]
     address: str | None = None
     """The control host's, if nodes reach it by another one than the site's."""
+    servers: Callable[[str], Mapping[str, str]] = lambda here: {}
+    """Where the batch system's machines are, for nodes that find the control host at `here`."""
 
     def user_data(self, site: Site) -> str:
-        head = render_head(self.control, self.address or site.control_address)
+        here = self.address or site.control_address
+        at = self.servers(here).get(self.control.split()[0], here)
+        head = render_head(self.control, at)
         return head + BOOT.format(script=quote(self._script()), nameless=NAMELESS)
 
     def _script(self) -> str:

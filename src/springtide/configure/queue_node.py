@@ -5,7 +5,7 @@ it takes jobs: names, filesystems, users, and a look at its health.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
@@ -57,13 +57,18 @@ class QueueNode:
     mounts: Sequence[Path] = ()
     """The shared filesystem: there before the node joins."""
     others: Callable[[], Mapping[str, str]] = field(default=dict)
-    """Addresses of further machines by their names, such as that of a server elsewhere; an empty
-    one cannot be found out now, and nodes keep what they know of it; HERE is another name of this
-    machine. May take its time."""
+    """Addresses of further machines by their names, such as that of a server elsewhere, or of this
+    one by its own names, if nodes must find it at that address alone; an empty one cannot be found
+    out now, and nodes keep what they know of it; HERE is another name of this machine. May take its
+    time."""
     health: Path | None = None
     """The site's program that nodes must pass."""
     ssh: NodeSsh | None = None
     """How Ansible logs in; None if it does not."""
+    joined: Callable[[], Awaitable[Collection[str]]] | None = None
+    """Nodes that the batch system expects where they are. Others are not named to nodes, and so do
+    not go on: Torque refuses who reports before it knows where he is, and hears from him again only
+    after 45 s. None is for all."""
 
     async def prepare(self, site: Site) -> None:
         self.hosts.parent.mkdir(parents=True, exist_ok=True)
@@ -73,13 +78,20 @@ class QueueNode:
     async def publish(self, site: Site, addresses: Mapping[str, str]) -> None:
         """Files that all nodes see; each is replaced whole, and only if it changes."""
         found = await asyncio.to_thread(self.elsewhere, site.control_address)
-        names = {**found, **addresses}
-        write(self.hosts, render_hosts(self.control, site, names), 0o644)
+        names = {**found, **await self._expected(addresses)}
+        control = " ".join(name for name in self.control.split() if name not in names)
+        write(self.hosts, render_hosts(control, site, names), 0o644)
         if not addresses:
             return
         entry = await asyncio.to_thread(self.entry, next(iter(addresses)))
         if entry.version:
             write(self.version, f"{entry.version}\n", 0o644)
+
+    async def _expected(self, addresses: Mapping[str, str]) -> dict[str, str]:
+        if self.joined is None:
+            return dict(addresses)
+        joined, known = await self.joined(), _written(self.hosts)
+        return {n: at for n, at in addresses.items() if n in joined or known.get(n) == at}
 
     def elsewhere(self, here: str) -> dict[str, str]:
         """The further machines, for nodes that find this one at `here`. A lookup that failed takes

@@ -24,6 +24,7 @@ from springtide.model import STARTING, Node, NodeState, Phase, Ticket
 from springtide.node import PHASES
 from springtide.node.fit import LAST
 from springtide.ports import Site, Unavailable
+from springtide.spec import Torque
 from springtide.steps import Parts
 from springtide.steps.bootlogs import forget_pushed, push
 
@@ -83,6 +84,7 @@ class Joining:
         """A welcome and a key, for a token."""
         node, ticket, verdict = await self._let_in(asked, peer)
         version = await self._accepted(asked, node)
+        self._require_expected(node)
         answer = await self._welcome(asked, node, peer, version)
         while (key := await self._admit(asked, ticket, verdict, peer)) is None:
             # Somebody was quicker: perhaps the node itself, that did not wait for its answer.
@@ -218,6 +220,14 @@ class Joining:
                 await self.given_up.keep(node, asked.machine.boot, why)
                 raise NotAdmitted(f"{asked.node} is not let in: {why}")
         return version
+
+    def _require_expected(self, node: Node) -> None:
+        """A pbs_mom that Torque does not expect yet is refused by it, and tries again only after
+        45 s; the node asks us again after a few."""
+        spec, expected = self.parts.spec, node.state not in (NodeState.REQUESTED, NodeState.BOOTING)
+        if isinstance(spec.batch, Torque) and "entry" in spec.gets(node.group) and not expected:
+            why = "Torque is not told yet where it is"
+            raise NotAdmitted(f"{node.name} has to wait: {why}", final=False)
 
     async def _version(self) -> str:
         """Asked now and then: a thousand nodes may come at once, and one asks for all of them."""

@@ -164,6 +164,9 @@ class Entry:
     """A command that succeeds once the batch system would take the node: asked until then."""
     servers: tuple[str, ...] = ()
     """The batch system's machines that the program speaks to, by names that nodes must know."""
+    registered: str = ""
+    """A name whose address on the server's machine is the only one by which nodes reach the server;
+    empty if any address of that machine will do."""
 
 
 class Queue(Protocol):

@@ -8,7 +8,7 @@ import errno
 import fcntl
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -30,13 +30,16 @@ class HostsBlock:
         cluster: str,
         always: Mapping[str, str] | None = None,
         note: Path | None = None,
+        planned: Callable[[Site], Mapping[str, str]] = lambda site: {},
     ) -> None:
-        """`always` are addresses of names that are there as long as it serves; `note` is where it
-        is kept which file has our part, for the cluster file may name another by and by."""
+        """`always` are names that are there as long as it serves, with addresses for those of them
+        that never had another; `planned` are addresses that some of them will have. `note` is where
+        it is kept which file has our part, for the cluster file may name another by and by."""
         self._file = file
         self._cluster = cluster
         self._always = always or {}
         self._note = note
+        self._planned = planned
 
     def serve(self, site: Site, addresses: Mapping[str, str] | None) -> None:
         """These names and no others; None is for those of before."""
@@ -46,14 +49,29 @@ class HostsBlock:
         self._leave_former()
         if self._file is not None:
             self._remember(self._file)
-            self._have(self._file, {**self._always, **addresses})
+            self._have(self._file, self._named(self._file, addresses, self._planned(site)))
 
     def stop(self, for_good: bool = True) -> None:
         """Names that are always there go only for good. Of a file that is not there nothing has
         to go."""
         self._leave_former()
         if self._file is not None and self._file.exists():
-            self._have(self._file, {} if for_good else self._always)
+            self._have(self._file, {} if for_good else self._named(self._file))
+
+    def _named(self, file: Path, *known: Mapping[str, str]) -> dict[str, str]:
+        """Names that are always there keep the address that they had last: a batch system may
+        resolve them at any time, and believe for long what it was told. No two share one."""
+        with suppress(OSError):
+            former = parse(file.read_bytes(), self._cluster)
+            known = (*known, {n: at for n, at in former.items() if self._is_former(n, at)})
+        named = dict(known[0]) if known else {}
+        for layer in (*known[1:], self._always):
+            used = set(named.values())
+            named |= {n: at for n, at in layer.items() if n not in named and at not in used}
+        return named
+
+    def _is_former(self, name: str, address: str) -> bool:
+        return name in self._always and address not in self._always.values()
 
     def _leave_former(self) -> None:
         known = self._note.read_text() if self._note and self._note.exists() else ""
@@ -121,6 +139,14 @@ def render(text: bytes, cluster: str, addresses: Mapping[str, str], file: str) -
             f"twice; delete it, with its lines `# BEGIN springtide {cluster}` and `# END …`"
         )
     return b"".join([*kept[: begins[0]], block, *kept[ends[0] + 1 :]])
+
+
+def parse(text: bytes, cluster: str) -> dict[str, str]:
+    """Names and addresses of the cluster's part. Pure."""
+    part = text.partition(f"# BEGIN springtide {cluster}\n".encode())[2]
+    part = part.partition(f"# END springtide {cluster}\n".encode())[0]
+    words = (line.decode(errors="replace").split() for line in part.splitlines())
+    return {name: address for address, name, *_ in (some for some in words if len(some) > 1)}
 
 
 def _places(lines: list[bytes], wanted: bytes) -> list[int]:

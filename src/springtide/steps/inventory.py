@@ -107,6 +107,8 @@ async def tell_addresses(work: Work) -> Fallen:
     taken = [node for node in booting if node.name not in refused]
     moves = [node.to(NodeState.JOINING) for node in taken]
     await work.record.move(moves, "address told", work.operation.id)
+    if work.parts.spec.polled:
+        await publish(work)  # nodes may wait until the batch system expects them
     return {name: f"its address could not be told: {why}" for name, why in refused.items()}
 
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -44,6 +45,16 @@ def answer(program: str, arguments: list[str], directory: Path, user: str) -> An
         return COMMANDS[program](state, arguments, user)
 
 
+def _reaches(server: str, address: str, port: int) -> bool:
+    """Whether the server's name leads to where it has registered: elsewhere it never answers."""
+    try:
+        at = socket.gethostbyname(server.partition(":")[0])
+        socket.create_connection((at, port), 5).close()
+    except OSError:
+        return False
+    return at == address
+
+
 def mom(directory: Path) -> int:
     """`pbs_mom -N` stays until it is told to end; pbs.conf says its name."""
     conf = Path(os.environ.get("PBS_CONF_FILE", "/etc/pbs.conf")).read_text()
@@ -52,7 +63,12 @@ def mom(directory: Path) -> int:
     ended: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))
     with changing(directory) as state:
-        state["moms"][name] = HARDWARE
+        registered = state["registered"]
+    if registered and not _reaches(pairs["PBS_SERVER"], *registered):
+        print("im_eof, Premature end of message", file=sys.stderr, flush=True)
+    else:
+        with changing(directory) as state:
+            state["moms"][name] = HARDWARE
     while not ended:
         time.sleep(0.05)
     with changing(directory) as state:

@@ -21,6 +21,7 @@ FIRST: dict[str, Any] = {
     "next": 0,
     "moms": {},
     "resolves": None,
+    "registered": None,  # address and port of the server at pbs_comm; None if any will do
     "resources": [],
     "queues": {"workq": {"queue_type": "Execution", "enabled": "True", "started": "True"}},
     "nodes": {},

@@ -5,11 +5,15 @@ recorded, nasty cases too. Standard library only, for it runs on nodes as well.
 jobs start, what was put off is done; all of it sooner than in earnest.
 
 `test_torque_standin` compares its answers with recordings, byte for byte; but no jobs that are
-over, of which it shows less. Nobody recorded, and this is assumed (docs/batch/torque.md says it):
-`pbsnodes -x` without any node ends with 2 and `No nodes found`; to create a node whose name does
-not resolve is refused with `Unknown node`; `pbsnodes -r` adds `down` until the node is heard from;
-what qrerun, qalter, qdel and qrls do and say; `list server scheduling`, and that to set it has the
-scheduler look at once; routing queues; what qmgr says while the server is down.
+over, of which it shows less. Seen on a real server, and done here as there: `pbsnodes -x` without
+any node ends with 2 and `No nodes found`; `qrerun -f` works for jobs of a dead node; `pbsnodes -r`
+ends a drain; what queues ask for by default is for jobs without `-l nodes=` alone; names of nodes
+are resolved when they are created and when the server starts, and other addresses refused.
+Nobody recorded, and this is assumed (docs/batch/torque.md says it): to create a node whose name
+does not resolve is refused with `Unknown node`; `pbsnodes -r` adds `down` until the node is heard
+from; a job that asks for a host that there is not waits, with `Unknown node` in its comment; what
+qrerun, qalter, qdel and qrls say; `list server scheduling`, and that to set it has the scheduler
+look at once; routing queues; what qmgr says while the server is down.
 """
 
 import shutil

@@ -23,7 +23,7 @@ def pbs_mom(call: Call) -> int:
     try:
         with trace.open("w") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
-            print(os.getpid(), file=held, flush=True)
+            print(os.getpid(), os.environ.get("TIDE_ADDRESS", ""), file=held, flush=True)
             while True:
                 with opened(call.place) as server:
                     _tend(server, name, running)

@@ -4,6 +4,7 @@ import getopt
 import re
 import sys
 import time
+from typing import Any
 
 from tests.batch.torque_standin import text
 from tests.batch.torque_standin.calls import DENIED, NOT_TOLD, UNREACHED, VERSION, Call, Failed, say
@@ -68,6 +69,7 @@ def _mark(server: Server, call: Call, flags: set[str], names: list[str], notes: 
 # qmgr
 
 _DIRECTIVE = re.compile(r"(create|delete|set|unset|list) (node|queue|server) ?(\S*)(.*)", re.DOTALL)
+DEFAULT = "resources_default."
 _PAIR = re.compile(r"\s*([\w.]+)\s*(?:=\s*(\"[^\"]*\"|[^,\s]+))?,?")
 
 
@@ -106,12 +108,23 @@ def _manage(server: Server, verb: str, kind: str, name: str, rest: str) -> bool:
         return False
     values = {key: value.strip('"') for key, value in _PAIR.findall(rest)}
     if kind == "queue":
-        queue = server.state["queues"].setdefault(name, dict(QUEUE))
-        queue["neednodes"] = values.get("resources_default.neednodes", queue["neednodes"])
+        queue = server.state["queues"].setdefault(name, {**QUEUE, "default": {}})
+        for key, value in values.items():
+            if key.startswith(DEFAULT):
+                _set_default(queue, key.removeprefix(DEFAULT), "" if verb == "unset" else value)
         queue["route"] = values.get("route_destinations", queue["route"])
         queue["started"] = values.get("started", str(queue.get("started", True))).lower() == "true"
         return False
     return _manage_node(server, verb, name, values)
+
+
+def _set_default(queue: dict[str, Any], key: str, value: str) -> None:
+    if key == "neednodes":
+        queue[key] = value
+    elif value:
+        queue["default"][key] = value
+    else:
+        queue["default"].pop(key, None)
 
 
 def _manage_node(server: Server, verb: str, name: str, values: dict[str, str]) -> bool:

@@ -11,6 +11,8 @@ Json = dict[str, Any]
 WAITS = "Not Running: Not enough of the right type of nodes are available"
 NO_PROCS = "Not Running - PBS Error: Unknown node-attribute "
 """It knows nothing of jobs that ask for processors alone."""
+NO_HOST = "Not Running - PBS Error: Unknown node "
+"""A node specification that begins with a letter is a list of hosts."""
 BUSY = (
     "nodes file is empty, all systems are busy, or no nodes have the requested feature",
     "nodes file is empty or requested nodes exceed all systems",
@@ -47,24 +49,34 @@ def turn(server: "Server") -> None:
     for job in server.jobs.values():
         queue = server.state["queues"][job["queue"]]
         if job["state"] == "Q" and not queue["route"] and queue.get("started", True):
-            slots = _place(server, job)
-            if slots:
+            if why := _never(server, job):
+                job["comment"] = job["comment"] if job.get("kept") else why
+            elif slots := _place(server, needed(server, job)):
                 _start(server, job, slots)
             else:
-                waits = NO_PROCS if "procs" in job["resources"] else WAITS
-                job["comment"] = job["comment"] if job.get("kept") else waits
+                job["comment"] = job["comment"] if job.get("kept") else WAITS
 
 
-def _place(server: "Server", job: Json) -> dict[str, list[int]]:
-    """A node of its own for each that it asks for; nothing if there are too few."""
+def needed(server: "Server", job: Json) -> str:
+    """What the job itself asks for (`-l nodes=`) replaces all that its queue does."""
+    own = str(job["resources"].get("nodes", "1"))
+    return own if job.get("explicit") else server.state["queues"][job["queue"]]["neednodes"] or own
+
+
+def _never(server: "Server", job: Json) -> str:
     if "procs" in job["resources"]:
-        return {}
-    needed = server.state["queues"][job["queue"]]["neednodes"]
+        return NO_PROCS
+    firsts = [part.split(":")[0] for part in needed(server, job).split("+")]
+    strange = [first for first in firsts if first[:1].isalpha() and first not in server.nodes]
+    return NO_HOST if strange else ""
+
+
+def _place(server: "Server", spec: str) -> dict[str, list[int]]:
+    """A node of its own for each that it asks for; nothing if there are too few."""
     slots: dict[str, list[int]] = {}
-    for count, ppn, properties in chunks(job["resources"].get("nodes", "1")):
-        wanted = [*properties, *filter(None, [needed])]
+    for count, ppn, properties in chunks(spec):
         for node in server.nodes.values():
-            fits = not node["words"] and node["name"] not in slots and has(node, wanted)
+            fits = not node["words"] and node["name"] not in slots and has(node, properties)
             free = server.free_slots(node) if fits else []
             if count and len(free) >= ppn:
                 slots[node["name"]] = free[:ppn]

@@ -17,6 +17,7 @@ FRESH = ["down", "offline", NOT_SENT]
 TIMES = {
     "settle_s": 0.4,  # until others are told of a new node; 20 s in earnest
     "report_s": 0.3,  # between two reports of a pbs_mom; 45 s in earnest
+    "refused_s": 4.5,  # until one that was refused reports again; 45 s in earnest
     "silence_s": 2.0,  # until a node that does not report is down; minutes in earnest
     "delete_s": 1.0,  # how long the jobs of a deleted node are waited for; 120 s in earnest
     "turn_s": 0.5,  # between two looks of the scheduler
@@ -42,6 +43,7 @@ def create(place: Path, **times: float) -> None:
             "cloud": QUEUE,
         },
         "doomed": {},
+        "refused": {},
         "turn_at": 0.0,
         "scheduling": True,
         "frozen": None,
@@ -95,6 +97,11 @@ class Server:
         self._delete_doomed()
         for node in self.nodes.values():
             self._age(node)
+        moms = sorted(path.name for path in self.moms.iterdir())
+        kept = self.state["refused"]
+        self.state["refused"] = {name: kept[name] for name in moms if name in kept}
+        for name in moms:
+            self._listen(name)
         self._forget_jobs()
         if self.now() >= self.state["turn_at"] + self.times["turn_s"]:
             self.schedule()
@@ -120,12 +127,29 @@ class Server:
         }
 
     def address(self, name: str) -> str | None:
-        """Of the machine of that name now; None if that does not matter, or there is none."""
-        hosts = self.state["hosts"]
-        return None if hosts is None else hosts.get(name)
+        """What its name resolves to now; None if that does not matter, or to nothing."""
+        return (self._hosts() or {}).get(name)
+
+    def _hosts(self) -> dict[str, str] | None:
+        """Names and addresses as a test has them, or by a hosts file."""
+        hosts: dict[str, str] | str | None = self.state["hosts"]
+        if not isinstance(hosts, str):
+            return hosts
+        lines = [line.split() for line in Path(hosts).read_text().splitlines()]
+        pairs = [(name, words[0]) for words in lines for name in words[1:] if words[0] != "#"]
+        return dict(reversed(pairs))
+
+    def machine(self, name: str) -> str | None:
+        """Where its pbs_mom is: as that says, or else where the name leads."""
+        try:
+            said = (self.moms / name).read_text().split()[1:]
+        except FileNotFoundError:
+            said = []
+        return said[0] if said and self.state["hosts"] is not None else self.address(name)
 
     def resolves(self, name: str) -> bool:
-        return self.state["hosts"] is None or name in self.state["hosts"]
+        hosts = self._hosts()
+        return hosts is None or name in hosts
 
     def _age(self, node: Json) -> None:
         words = node["words"]
@@ -134,12 +158,33 @@ class Server:
             if now < node["sent_at"]:
                 return
             node["words"] = words = ["down"]
-        trusted = node["address"] == self.address(node["name"])
-        if self.alive(node["name"]) and trusted:
-            if now >= node["heard_at"] + self.times["report_s"]:
-                self.hear(node)
-        elif node["heard_at"] and now >= node["heard_at"] + self.times["silence_s"]:
+        silent = not self.alive(node["name"]) or not self._trusts(node["name"])
+        if silent and node["heard_at"] and now >= node["heard_at"] + self.times["silence_s"]:
             _add(words, "down")
+
+    def _trusts(self, name: str) -> bool:
+        """It trusts the address that the name had when the node was created, or when it started
+        itself, whichever was later."""
+        return name in self.nodes and self.nodes[name]["address"] == self.machine(name)
+
+    def _listen(self, name: str) -> None:
+        """To a pbs_mom, which reports when it starts; one that is refused does not try again for
+        long."""
+        refused, now = self.state["refused"], self.now()
+        if not self.alive(name):
+            refused.pop(name, None)
+        elif now < refused.get(name, 0.0) + self.times["refused_s"]:
+            return
+        elif not self._trusts(name):
+            refused[name] = now
+            self.state.setdefault("ever_refused", []).append(name)
+        elif now >= self._reports_at(self.nodes[name]):
+            self.hear(self.nodes[name])
+
+    def _reports_at(self, node: Json) -> float:
+        if NOT_SENT in node["words"]:
+            return float(node["sent_at"])
+        return float(node["heard_at"] + self.times["report_s"])
 
     def hear(self, node: Json) -> None:
         node["heard_at"] = self.now()
@@ -187,12 +232,14 @@ class Server:
         self.state["down"] = True
 
     def start(self) -> None:
-        """It knows of no reports any more, and nothing of lists that were not sent."""
+        """It knows of no reports any more, and nothing of lists that were not sent. All names are
+        resolved anew."""
         self.state["down"] = False
         for node in self.nodes.values():
             offline = "offline" in node["words"] and NOT_SENT not in node["words"]
             node["words"] = ["down", *["offline"] * offline]
             node["status"], node["heard_at"] = None, 0.0
+            node["address"] = self.address(node["name"])
 
     # Jobs
 

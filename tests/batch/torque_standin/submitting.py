@@ -86,6 +86,7 @@ def _add(server: Server, ask: Ask, number: int, task: int | None, user: str, scr
         "mtime": at,
         "submit_args": ask.arguments,
         "rerun": ask.rerun,
+        "explicit": "nodes" in ask.resources,
         "request": ask.request,
         "script": script,
     }
@@ -100,7 +101,7 @@ def _with_defaults(resources: dict[str, str], default: dict[str, str]) -> dict[s
     lacking = {key: value for key, value in default.items() if key not in resources}
     if "procs" in resources:
         return {**resources, **{key: value for key, value in lacking.items() if key != "nodes"}}
-    nodes = resources.get("nodes", "1")
+    nodes = resources.get("nodes") or default.get("nodes", "1")
     counts = [re.match(r"\d+", part) for part in nodes.split("+")]
     count = str(sum(int(found[0]) if found else 1 for found in counts))
     if "nodes" in resources:

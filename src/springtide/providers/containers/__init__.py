@@ -79,8 +79,12 @@ class Containers:
         subnet: IPv4Network | None,
         threads: int = 4,
         made: Path | None = None,
+        nodes: Sequence[str] = (),
     ) -> None:
-        """`images` may come to have more; `made` is where those are that are made here."""
+        """`images` may come to have more; `made` is where those are that are made here. `nodes` are
+        all that the cluster has here: each of them keeps its address."""
+        self._nodes = nodes
+        self._plan: tuple[IPv4Network | None, Mapping[str, str]] = (None, {})
         self._directory = directory.resolve()
         self._images = images
         self._made = (made or self._directory / "images").resolve()
@@ -208,7 +212,13 @@ class Containers:
 
     def _make(self, launch: Launch) -> Intent:
         tree = self._tree(self._path(launch.node, launch.image))
-        return make(self._directory, self._ground(launch.cluster), tree, launch)
+        ground = self._ground(launch.cluster)
+        return make(self._directory, ground, tree, launch, self._planned(ground.subnet))
+
+    def _planned(self, subnet: IPv4Network) -> Mapping[str, str]:
+        if self._plan[0] != subnet:
+            self._plan = (subnet, addresses.planned(subnet, self._nodes))
+        return self._plan[1]
 
     def _reboot(self, launch: Launch) -> Intent:
         ground = self._ground(launch.cluster)

@@ -1,10 +1,11 @@
 """Addresses of nodes. Each in use is a symbolic link `addresses/ADDRESS` to its node's name.
 
-Making a link succeeds for one caller only, in whatever thread or process.
+Making a link succeeds for one caller only, in whatever thread or process. A node gets the same
+address each time it is made, as long as the cluster file has the same nodes: see `planned`.
 """
 
-from collections.abc import Iterator
-from ipaddress import IPv4Address, IPv4Network
+from collections.abc import Iterable, Iterator, Mapping
+from ipaddress import IPv4Network
 from itertools import islice
 from pathlib import Path
 
@@ -18,14 +19,28 @@ def links_in(directory: Path) -> Path:
     return directory / "addresses"
 
 
-def free_addresses(directory: Path, subnet: IPv4Network) -> Iterator[IPv4Address]:
-    """The free ones, lowest first; the first of the subnet is the bridge's."""
+def planned(subnet: IPv4Network, nodes: Iterable[str]) -> dict[str, str]:
+    """One address for each node of a cluster, in their order; those beyond the subnet have none."""
+    places = islice(subnet.hosts(), 1, None)
+    return {node: str(address) for node, address in zip(nodes, places, strict=False)}
+
+
+def free_addresses(
+    directory: Path, subnet: IPv4Network, plan: Mapping[str, str], node: str
+) -> Iterator[str]:
+    """The free ones: the node's own, then those that are planned for nobody, lowest first, then
+    all others. The first of the subnet is the bridge's."""
     taken = {path.name for path in links_in(directory).iterdir()}
     if len(taken) >= MOST_PORTS:
         raise NoCapacity(
             f"this machine's bridge has {MOST_PORTS} nodes, which is all the kernel lets it have"
         )
-    yield from (one for one in islice(subnet.hosts(), 1, None) if str(one) not in taken)
+    if node in plan and plan[node] not in taken:
+        yield plan[node]
+    others = frozenset(plan.values())
+    for wanted in (False, True):
+        hosts = map(str, islice(subnet.hosts(), 1, None))
+        yield from (one for one in hosts if one not in taken and (one in others) is wanted)
     raise NoCapacity(f"no free address is left in {subnet}: {len(taken)} nodes have one")
 
 

@@ -1,8 +1,10 @@
 """Making one instance: find it, refuse it, or write the intent and start it."""
 
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from ipaddress import IPv4Network
 from pathlib import Path
 from threading import Lock
 
@@ -35,8 +37,10 @@ _addressing = Lock()
 """Threads that choose at once would all choose the lowest and have to choose again."""
 
 
-def make(directory: Path, ground: Ground, tree: Tree, launch: Launch) -> Intent:
-    """The launch's instance, made now or found."""
+def make(
+    directory: Path, ground: Ground, tree: Tree, launch: Launch, plan: Mapping[str, str]
+) -> Intent:
+    """The launch's instance, made now or found. `plan` are the addresses that nodes are to have."""
     refuse_name(launch.node)
     home = homes(directory) / launch.node
     with ExitStack() as stack:
@@ -45,7 +49,7 @@ def make(directory: Path, ground: Ground, tree: Tree, launch: Launch) -> Intent:
         if known:
             _refuse_namesake(home, known.instance, launch)
         wanted = Intent(intend(launch, "", time.time()), tree.image)
-        intent = _ensure_address(directory, ground, wanted, known)
+        intent = _ensure_address(directory, ground.subnet, plan, wanted, known)
         began, process = has_process(home), await_process(home)
         if not began and links.exists(links.port_name(launch.cluster, launch.node)):
             forgotten.end(launch.cluster, launch.node)
@@ -85,16 +89,20 @@ def _refuse_namesake(home: Path, known: Instance, launch: Launch) -> None:
 
 
 def _ensure_address(
-    directory: Path, ground: Ground, wanted: Intent, known: Intent | None
+    directory: Path,
+    subnet: IPv4Network,
+    plan: Mapping[str, str],
+    wanted: Intent,
+    known: Intent | None,
 ) -> Intent:
     """The intent, on disk, with an address that is the node's; a known one keeps its own."""
     node = wanted.instance.node
     if known and addresses.take(directory, known.instance.address or "", node):
         return known
     with _addressing:
-        for address in addresses.free_addresses(directory, ground.subnet):
-            intent = _write(homes(directory) / node, wanted, str(address))
-            if addresses.take(directory, str(address), node):
+        for address in addresses.free_addresses(directory, subnet, plan, node):
+            intent = _write(homes(directory) / node, wanted, address)
+            if addresses.take(directory, address, node):
                 return intent
     raise AssertionError("free_addresses ends by raising")
 
