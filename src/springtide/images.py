@@ -33,7 +33,7 @@ def newest(made: Iterable[MadeImage], family: str, archs: Collection[str]) -> st
 
 def wanted(spec: Cluster, made: Iterable[MadeImage], group: str) -> str:
     """The image that new nodes of a group get; of a family that has none yet, the family."""
-    return resolve(spec, made, spec.groups[group].image, group)
+    return resolve(spec, made, spec.image_of(group), group)
 
 
 def resolve(spec: Cluster, made: Iterable[MadeImage], name: str, group: str) -> str:
@@ -55,7 +55,8 @@ def is_there(spec: Cluster, one: MadeImage, group: str) -> bool:
 
 def unbuilt(spec: Cluster, made: Sequence[MadeImage]) -> dict[str, str]:
     """Groups whose nodes could not start, for want of an image of a family, and why."""
-    families = {key: g.image for key, g in spec.groups.items() if spec.images[g.image].build}
+    names = {key: spec.image_of(key) for key in spec.groups}
+    families = {key: name for key, name in names.items() if spec.images[name].build}
     return {
         group: f"none was built yet for {' and '.join(sorted(archs_of(spec, group)))}, "
         f"so nodes of {group} could not start"
@@ -99,7 +100,7 @@ class Site:
 
 def users_of(spec: Cluster, family: str) -> list[str]:
     """The groups that use it, also as the base of what they use."""
-    return [key for key, one in spec.groups.items() if family in lineage(spec, one.image)]
+    return [key for key in spec.groups if family in lineage(spec, spec.image_of(key))]
 
 
 def lineage(spec: Cluster, name: str) -> list[str]:

@@ -77,7 +77,7 @@ def unreached(spec: Cluster, group: str, kind: str) -> str:
 
 
 def family_of(spec: Cluster, group: str) -> str:
-    name = spec.groups[group].image
+    name = spec.image_of(group)
     if spec.images[name].build is None:
         raise BadRequest(f"the image {name} of {group} is no family: say --family or --name")
     return name

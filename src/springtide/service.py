@@ -164,7 +164,7 @@ def outdated(
     found = {}
     for node in nodes:
         group = spec.groups[node.group]
-        wanted = images[node.group] if images else group.image
+        wanted = images[node.group] if images else spec.image_of(node.group)
         one = runs.get((node.name, node.generation))
         runs_image, flavor = (one.image, one.flavor) if one else (node.image, node.flavor)
         if runs_image != wanted:

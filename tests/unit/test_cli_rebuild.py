@@ -289,6 +289,70 @@ def test_a_command_is_tried_and_nothing_is_rebuilt(world: World) -> None:
     assert world.operations()[0]["kind"] != "rebuild"
 
 
+PARTED = """
+cluster: sim
+batch: {kind: fake}
+provider: {kind: fake}
+images: {new: {path: /}}
+image: host
+groups:
+  general: {nodes: "c[1-2]", min: 2}
+  quick: {nodes: "q[1-2]", min: 2}
+  spare: {nodes: "s1", min: 1}
+  bare: {nodes: "metal1", provider: {kind: none}}
+partitions:
+  main: {groups: [general, bare], default: true}
+  debug: {groups: [quick]}
+  rest: {groups: [spare]}
+rebuild: {partitions: {night: [main], again: [debug]}}
+timing: {start: 10m, stop: 10m, gather: 5ms}
+"""
+
+
+@pytest.fixture(scope="module")
+def parted() -> Iterator[World]:
+    """Two partitions for rebuild jobs, and a node that is in none of them."""
+    with served(PARTED) as world:
+        yield world
+
+
+@pytest.mark.accepts("A31")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["q[1-2]", "--partition", "night"], "q[1-2] are not in partition night, but in again"),
+        (["c1,q1", "--partition", "again"], "c1 is not in partition again, but in night"),
+        (["s1", "--partition", "again"], "s1 is not in partition again, but in none such"),
+        (["q1", "--partition", "main"], "q1 is not in partition main, but in debug"),
+        (["x9", "--partition", "night"], "x9 is not in partition night\n"),
+        (["--partition", "rebuild"], "known are main, debug, rest, night, again"),
+    ],
+)
+def test_a_node_of_another_rebuild_partition_is_refused(
+    parted: World, words: list[str], said: str
+) -> None:
+    done = parted.run("rebuild", *words, "--via", "jobs", "--force", "--yes")
+    assert done.code == Exit.WRONG
+    assert said in done.err
+    assert not parted.batch.finished
+
+
+def test_every_node_tells_in_which_partition_a_job_would_rebuild_it(parted: World) -> None:
+    told = {name: row["rebuild_partition"] for name, row in parted.rows().items()}
+    rest = {"s1": None, "metal1": None}
+    assert told == {"c1": "night", "c2": "night", "q1": "again", "q2": "again"} | rest
+
+
+@pytest.mark.accepts("A31")
+def test_jobs_of_a_rebuild_partition_rebuild_its_nodes_alone() -> None:
+    with served(PARTED) as world:
+        bump(world)
+        done = world.run("rebuild", "--via", "jobs", "--partition", "again", "--yes")
+        assert (done.code, done.out.splitlines()[-1]) == (0, "q[1-2]: rebuilt")
+        runs = {name: row["image"] for name, row in world.rows().items() if name != "metal1"}
+        assert runs == {"c1": "host", "c2": "host", "q1": "new", "q2": "new", "s1": "host"}
+
+
 def row(state: str, **changes: Any) -> dict[str, Any]:
     seen = {"name": "c1", "state": state, "generation": 1, "rebuilds": 0, "reason": ""}
     return {**seen, "outdated": None, "batch": {"boot_at": 5.0}, **changes}

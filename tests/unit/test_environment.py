@@ -74,7 +74,7 @@ def test_how_it_is_watched_can_be_set_too(place: Path) -> None:
 
 def test_an_image_that_the_file_does_not_name_is_the_clouds_own(place: Path) -> None:
     spec = read(place, "IMAGE_NAME=10.0.0.1:5001/vcp/base:ubuntu\nNFS_MOUNT_POINT=nas:/export\n")
-    assert spec.images[spec.groups["general"].image].id == "10.0.0.1:5001/vcp/base:ubuntu"
+    assert spec.images[spec.image_of("general")].id == "10.0.0.1:5001/vcp/base:ubuntu"
     assert str(spec.shared[-1].path) == "/mnt"
 
 

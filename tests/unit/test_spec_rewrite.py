@@ -231,7 +231,7 @@ def test_another_image_keeps_every_other_line_and_every_comment(
     assert text.startswith(before)
     assert text.endswith(behind)
     assert comments(text[len(before) : len(text) - len(behind)]) == comments(group)
-    assert spec.parse(text, "c.yaml").groups[key].image == image
+    assert spec.parse(text, "c.yaml").image_of(key) == image
 
 
 @settings(deadline=None)

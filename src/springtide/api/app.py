@@ -26,6 +26,7 @@ from springtide.api.machines import show_machines
 from springtide.api.peers import is_batch, peer_of
 from springtide.api.timeline import show_timeline, show_typical
 from springtide.api.why import tell_why
+from springtide.batch import slurm_rebuild
 from springtide.daemon import Daemon
 from springtide.engine import Refused
 from springtide.model import Kind
@@ -158,7 +159,14 @@ async def nodes(request: Request) -> Response:
     found = decide.instances_of(instances, names)
     groups = {node.group for node in daemon.parts.record.of(names)}
     configs = {group: daemon.parts.config_of(group) for group in groups}
-    rows = [shapes.node(daemon, name, seen.get(name), found[name], configs) for name in names]
+    rebuilds = {} if daemon.spec.polled else slurm_rebuild.partition_of(daemon.spec)
+    rows = [
+        {
+            **shapes.node(daemon, name, seen.get(name), found[name], configs),
+            "rebuild_partition": rebuilds.get(name),
+        }
+        for name in names
+    ]
     kind = daemon.spec.batch.kind
     return JSONResponse({"nodes": rows, "problems": problems, "batch_kind": kind})
 

@@ -40,6 +40,6 @@ def _joins(daemon: Daemon, node: Node) -> bool:
 def unbuilt(daemon: Daemon, groups: Iterable[str]) -> str:
     """The first family that one of these groups is to have, and that has no image for it yet."""
     spec, wanted = daemon.spec, daemon.parts.wanted_image
-    found = [(group, spec.groups[group].image) for group in groups if group in spec.groups]
+    found = [(group, spec.image_of(group)) for group in groups if group in spec.groups]
     families = [one for one in found if (image := spec.images.get(one[1])) and image.build]
     return next((name for group, name in families if wanted(group) == name), "")

@@ -62,9 +62,14 @@ def settings(cluster: Cluster, version: Release) -> list[dict[str, str]]:
 # Jobs
 
 
+def partition_of(cluster: Cluster) -> dict[str, str]:
+    """The partition in which each node's job would run; some may have none."""
+    return {node: name for name, nodes in partitions(cluster).items() for node in nodes}
+
+
 def placed(cluster: Cluster, nodes: Iterable[str]) -> dict[str, str]:
     """The rebuild partition of each node; refuses all if one has none."""
-    where = {node: name for name, nodes in partitions(cluster).items() for node in nodes}
+    where = partition_of(cluster)
     wanted = list(dict.fromkeys(nodes))
     if outside := [name for name in wanted if name not in where]:
         raise Unavailable(

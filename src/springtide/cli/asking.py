@@ -61,7 +61,7 @@ def needs(spec: Cluster, groups: Sequence[str]) -> list[Need]:
 
 def base_of(spec: Cluster, group: str) -> str:
     """The image that a group's nodes have, or that theirs is built from."""
-    return lineage(spec, spec.groups[group].image)[-1]
+    return lineage(spec, spec.image_of(group))[-1]
 
 
 def ask_check(spec: Cluster, place: Place) -> list[Check]:

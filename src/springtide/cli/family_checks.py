@@ -13,7 +13,8 @@ from springtide.model import MadeImage, Making
 
 def look_at_families(subject: Subject) -> Iterator[Check]:
     spec = subject.spec
-    used = {key: one.image for key, one in spec.groups.items() if spec.images[one.image].build}
+    names = {key: spec.image_of(key) for key in spec.groups}
+    used = {key: name for key, name in names.items() if spec.images[name].build}
     if not used:
         return
     made = made_images(subject)

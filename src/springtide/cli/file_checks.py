@@ -70,8 +70,8 @@ def look_at_prolog(subject: Subject) -> Iterable[Check]:
 
 def _roots(spec: Cluster) -> dict[str, Path]:
     """Images that container nodes use, or could."""
-    groups = spec.groups.items()
-    others = {g.image for key, g in groups if not isinstance(spec.provider_of(key), Containers)}
+    elsewhere = [k for k in spec.groups if not isinstance(spec.provider_of(k), Containers)]
+    others = {spec.image_of(key) for key in elsewhere}
     return {name: i.path for name, i in spec.images.items() if i.path and name not in others}
 
 

@@ -28,7 +28,7 @@ def look_at_health(subject: Subject) -> Iterator[Check]:
 
 
 def _of_group(subject: Subject, group: str, program: Path) -> Iterator[Check]:
-    spec, image = subject.spec, subject.spec.groups[group].image
+    spec, image = subject.spec, subject.spec.image_of(group)
     if any(program.is_relative_to(path) for path in _shared(spec, group)):
         yield from _unfit(program, image)
     elif any(program.is_relative_to(place) for place in _OWN):
@@ -56,7 +56,7 @@ def _unfit(path: Path, image: str) -> Iterator[Check]:
 
 def _of_family(subject: Subject, group: str, program: Path) -> Iterator[Check]:
     """In the image that nodes get; as long as there is none, in what it will be built from."""
-    spec, family = subject.spec, subject.spec.groups[group].image
+    spec, family = subject.spec, subject.spec.image_of(group)
     made = made_images(subject) or ()
     newest = images.wanted(spec, made, group)
     try:

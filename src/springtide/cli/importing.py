@@ -191,8 +191,8 @@ def _wish(asked: Asked, target: Target | None, partition: str) -> "Wish":
 
 
 def _image(target: Target, kind: str) -> str | None:
-    """The one that the file has, where nodes need one."""
-    if kind in OWN_NODES:
+    """The one that the file has, where nodes need one and the file names none for all groups."""
+    if kind in OWN_NODES or target.spec.image != "host":
         return None
     images = [name for name in target.spec.images if name != "host"]
     if len(images) > 1:

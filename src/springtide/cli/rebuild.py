@@ -1,6 +1,6 @@
 """`tide rebuild`: nodes get what the cluster file wants them to run, in batches."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -30,13 +30,17 @@ from springtide.cli.place import Choice, ClusterOption, StateOption, client
 from springtide.cli.rebuild_jobs import by_jobs
 from springtide.cli.words import terms
 from springtide.model import STARTING, Kind
+from springtide.nodeset import fold
 
 ImageOption = Annotated[
     str | None,
     typer.Option("--image", metavar="NAME", help="This one, instead of what the file wants."),
 ]
 PartitionOption = Annotated[
-    str | None, typer.Option("--partition", metavar="NAME", help="Only nodes of this partition.")
+    str | None,
+    typer.Option(
+        "--partition", metavar="NAME", help="Only nodes of this one, of users or for rebuild jobs."
+    ),
 ]
 ForceOption = Annotated[
     bool, typer.Option("--force", help="Also nodes that are as they should be.")
@@ -181,19 +185,37 @@ def chosen_nodes(daemon: Client, hostlist: str | None, partition: str | None) ->
     names = None if hostlist is None else hosts(hostlist)
     if partition is None:
         return names
-    members = _members(daemon, partition)
+    where = _partitions(daemon.get("/nodes", world=0)["nodes"], partition)
+    members = [name for name, has in where.items() if partition in has]
     if strangers := [name for name in names or () if name not in members]:
-        raise Complaint(f"{strangers[0]} is not in partition {partition}", Exit.WRONG)
+        raise Complaint(render_strangers(partition, strangers, where), Exit.WRONG)
     return names or members
 
 
-def _members(daemon: Client, partition: str) -> list[str]:
-    rows = daemon.get("/nodes", world=0)["nodes"]
-    if all(partition not in row["partitions"] for row in rows):
-        known = ", ".join(dict.fromkeys(name for row in rows for name in row["partitions"]))
-        raise Complaint(f"there is no partition {partition[:40]!r}; known are {known}", Exit.WRONG)
-    ours = (row for row in rows if row["state"] is not None)
-    return [row["name"] for row in ours if partition in row["partitions"]]
+def _partitions(rows: Sequence[Json], like: str) -> dict[str, list[str]]:
+    """Partitions of nodes that we touch: of users, or for rebuild jobs, as the named one is."""
+    ours = [row for row in rows if row["state"] is not None]
+    users = {row["name"]: row["partitions"] for row in rows}
+    jobs = {row["name"]: [key] for row in ours if (key := row["rebuild_partition"])}
+    if any(like in has for has in jobs.values()):
+        return {row["name"]: jobs.get(row["name"], []) for row in ours}
+    if not any(like in has for has in users.values()):
+        known = dict.fromkeys(key for has in (*users.values(), *jobs.values()) for key in has)
+        listed = ", ".join(known)
+        raise Complaint(f"there is no partition {like[:40]!r}; known are {listed}", Exit.WRONG)
+    return {row["name"]: row["partitions"] for row in ours}
+
+
+def render_strangers(
+    partition: str, names: Sequence[str], where: Mapping[str, Sequence[str]]
+) -> str:
+    """Where nodes are that are not in a partition: the first of them, and those that are there."""
+    found = where.get(names[0])
+    alike = [name for name in names if where.get(name) == found]
+    said = f"{fold(alike)} {'is' if len(alike) == 1 else 'are'} not in partition {partition}"
+    if found is None:
+        return said
+    return f"{said}, but in {' and '.join(found) or 'none such'}"
 
 
 def _rebuild(

@@ -3,13 +3,15 @@
 `tide apply` and `tide plan apply` show it, and the daemon refuses what cannot change.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from springtide.nodeset import fold
 from springtide.spec.cluster import Cluster
 from springtide.spec.parts import Provider
+
+T = TypeVar("T")
 
 LONGEST = 60  # characters of a value that are shown
 
@@ -118,9 +120,9 @@ def diff(former: Cluster, wanted: Cluster) -> Changes:
         groups_added=_missing(wanted.groups, former.groups),
         names_removed=_missing_names(former, wanted),
         names_added=_missing_names(wanted, former),
-        sizes=_pairs(former, wanted, "min"),
-        images=_pairs(former, wanted, "image"),
-        flavors=_pairs(former, wanted, "flavors"),
+        sizes=_pairs(former, wanted, lambda spec, key: spec.groups[key].min),
+        images=_pairs(former, wanted, Cluster.image_of),
+        flavors=_pairs(former, wanted, lambda spec, key: spec.groups[key].flavors),
         partitions_removed=_missing(former.partitions, wanted.partitions),
         partitions_added=_missing(wanted.partitions, former.partitions),
         partitions_changed=tuple(key for key in wanted.partitions if key in changed),
@@ -143,10 +145,12 @@ def _missing_names(ours: Cluster, theirs: Cluster) -> Mapping[str, str]:
     return found
 
 
-def _pairs(former: Cluster, wanted: Cluster, field: str) -> dict[str, tuple[Any, Any]]:
-    """What a field of the groups that stay was and is, where it changes."""
+def _pairs(
+    former: Cluster, wanted: Cluster, value: Callable[[Cluster, str], T]
+) -> dict[str, tuple[T, T]]:
+    """What a value of the groups that stay was and is, where it changes."""
     both = [key for key in former.groups if key in wanted.groups]
-    values = {k: (getattr(former.groups[k], field), getattr(wanted.groups[k], field)) for k in both}
+    values = {key: (value(former, key), value(wanted, key)) for key in both}
     return {key: (old, new) for key, (old, new) in values.items() if old != new}
 
 
@@ -162,12 +166,16 @@ def _settings(former: Cluster, wanted: Cluster) -> tuple[Setting, ...]:
 
 
 def _rest(ours: Cluster, theirs: Cluster) -> Any:
-    """What has no change of its own, of the groups and partitions that stay."""
+    """What has no change of its own, of the groups and partitions that stay.
+
+    Nor has an image that stays while its group begins to name it, or leaves it to the cluster.
+    """
     data = ours.model_dump(mode="json")
     groups = {key: value for key, value in data["groups"].items() if key in theirs.groups}
-    data["groups"] = {
-        key: {k: v for k, v in value.items() if k not in _APART} for key, value in groups.items()
-    }
+    for key, value in groups.items():
+        apart = _APART - ({"image"} if ours.image_of(key) == theirs.image_of(key) else set())
+        groups[key] = {k: v for k, v in value.items() if k not in apart}
+    data["groups"] = groups
     kept = {key: v for key, v in data["partitions"].items() if key in theirs.partitions}
     return data | {"partitions": kept}
 

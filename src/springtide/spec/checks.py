@@ -69,6 +69,8 @@ def check(data: Data) -> list[Finding]:
 def _undefined_names(data: Data) -> Iterator[Finding]:
     flavors = list(section(data, "flavors")) or ["default"]
     images = list({"host": None, **section(data, "images")})
+    for _, name in words([data.get("image")]):
+        yield from undefined(("image",), "the cluster", "image", name, images)
     for key, group in readable(data, "groups").items():
         who, loc = f"group {key!r}", ("groups", key)
         for i, name in words(group.get("flavors") or ["default"]):

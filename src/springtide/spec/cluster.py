@@ -21,6 +21,7 @@ from springtide.spec import lookup
 from springtide.spec.calendar import Calendar, amount_of
 from springtide.spec.checks import check
 from springtide.spec.clouds import Remote
+from springtide.spec.images import image_name
 from springtide.spec.joining import (
     FEATURES,
     OF_OTHERS,
@@ -87,6 +88,8 @@ class Cluster(Strict):
     images: Annotated[Mapping[Name, Image], AfterValidator(_with_host)] = Field(
         default_factory=dict, validate_default=True
     )
+    image: Name = "host"
+    """One of `images`, for all groups that name none; `host` is this machine's own root."""
     flavors: Annotated[Mapping[Name, Flavor], AfterValidator(_or_default)] = Field(
         default_factory=dict, validate_default=True
     )
@@ -220,6 +223,15 @@ class Cluster(Strict):
 
     def provider_of(self, group: str) -> Provider:
         return self.groups[group].provider or self.provider
+
+    def image_of(self, group: str) -> str:
+        """Its own, or the cluster's, which machines that exist do not get."""
+        return self._images[group]
+
+    @cached_property
+    def _images(self) -> Mapping[str, str]:
+        data = self.model_dump()
+        return {key: image_name(data, group) for key, group in data["groups"].items()}
 
     def provider_name(self, group: str) -> str:
         """Its kind; where the file has several of a kind, with a mark of its own."""

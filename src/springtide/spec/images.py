@@ -26,7 +26,7 @@ def check_images(data: Data) -> Iterator[Finding]:
         yield from _of_no_base(data, key, image)
         yield from _of_two_providers(data, key, image)
     for key, group in readable(data, "groups").items():
-        name = str(group.get("image") or "host")
+        name = image_name(data, group)
         yield from _of_no_maker(key, provider_of(data, group), name, images.get(name) or {})
         name = base_of(images, name)
         image = images.get(name) or ({"path": "/"} if name == "host" else {})
@@ -73,7 +73,8 @@ def _of_two_providers(data: Data, family: str, image: Data) -> Iterator[Finding]
     if not (build := section(image, "build")):
         return
     images, groups = readable(data, "images"), readable(data, "groups")
-    users = [key for key, one in groups.items() if family in _lineage(images, one.get("image"))]
+    named = {key: image_name(data, one) for key, one in groups.items()}
+    users = [key for key, name in named.items() if family in _lineage(images, name)]
     if isinstance(at := build.get("group"), str) and at in groups:
         users = [at, *(key for key in users if key != at)]
     places = {key: {"kind": "containers", **provider_of(data, groups[key])} for key in users}
@@ -98,6 +99,17 @@ def _lineage(images: Mapping[str, Any], name: object) -> list[object]:
 def provider_of(data: Data, group: Data) -> Data:
     provider = group.get("provider") or data.get("provider")
     return provider if isinstance(provider, dict) else {}
+
+
+def image_name(data: Data, group: Data) -> str:
+    """The group's own, or the cluster's: which machines that exist do not get."""
+    whole = data.get("image") if makes_nodes(provider_of(data, group)) else None
+    return str(group.get("image") or whole or "host")
+
+
+def makes_nodes(provider: Data) -> bool:
+    """Whether its nodes are made, and from an image."""
+    return provider.get("kind") != "none" and not _is_powered(provider)
 
 
 def takes_paths(provider: Data) -> bool:

@@ -37,7 +37,7 @@ def union(wanted: Cluster, former: Cluster, staying: Collection[str]) -> Cluster
 
 def _images(former: Cluster, group: str) -> list[str]:
     """The image of a group, and those that it is built from."""
-    found = [former.groups[group].image]
+    found = [former.image_of(group)]
     while (build := former.images[found[-1]].build) is not None:
         found.append(build.base)
     return found
@@ -59,7 +59,8 @@ def _group(wanted: Cluster, former: Cluster, key: str, names: list[str]) -> Grou
     own = None if provider == wanted.provider else provider
     gone = former.groups[key]
     addresses = {name: at for name, at in gone.addresses.items() if name in names}
-    return gone.but(nodes=nodes, min=0, provider=own, addresses=addresses)
+    image = gone.image if former.image == wanted.image else former.image_of(key)
+    return gone.but(nodes=nodes, min=0, provider=own, addresses=addresses, image=image)
 
 
 def _in_partitions(cluster: Cluster, former: Cluster, brought: Collection[str]) -> Cluster:

@@ -241,8 +241,8 @@ class Group(Strict):
     use, `any` lets them all start."""
     fresh: Switch = False
     """Whether every job gets nodes that no other job has used."""
-    image: Name = "host"
-    """One of `images`; `host` is this machine's own root."""
+    image: Name | None = None
+    """One of `images`; left out, that of the whole cluster."""
     provider: AnyProvider | None = None
     """Where its nodes come from; left out, as for the whole cluster."""
     features: Annotated[tuple[Label, ...], Distinct] = ()

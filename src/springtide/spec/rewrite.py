@@ -126,7 +126,7 @@ def _image(file: _File, group: str, image: str) -> Settings:
     if held := environment.applied(file.document.data).setting("groups", group, "image"):
         message = f"{held.variable.name} of the service's environment sets it; change it there"
         raise file.refusal(group, "image", message)
-    return {} if image == file.cluster.groups[group].image else {"image": image}
+    return {} if image == file.cluster.image_of(group) else {"image": image}
 
 
 # The text

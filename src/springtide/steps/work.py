@@ -234,7 +234,7 @@ class Parts:
 
     def wanted_image(self, group: str, asked: str | None = None) -> str:
         """What nodes of a group are to run: of a family, its newest image."""
-        name = asked or self.spec.groups[group].image
+        name = asked or self.spec.image_of(group)
         return self.gallery.resolve(self.spec, name, group)
 
     def wanted_images(self) -> dict[str, str]:
