@@ -14,6 +14,7 @@ import pytest
 
 from springtide.cli.endings import Exit
 from springtide.providers.containers.links import bridge_name
+from tests.e2e import mpi
 from tests.e2e.mpi import RUN
 from tests.e2e.real import LIMIT_S, remains, until
 from tests.e2e.saving import await_saved
@@ -182,6 +183,7 @@ def beside(home: Path) -> Iterator[Lab]:
 # --- its life ----------------------------------------------------------------------------
 
 
+@mpi.works
 @pytest.mark.accepts("C1", "E2", "E3")
 def test_a_cluster_is_made_from_an_example_with_its_control_in_a_container(lab: Lab) -> None:
     text = EXAMPLE.read_text().replace("cluster: blue ", f"cluster: {lab.name}\n#")

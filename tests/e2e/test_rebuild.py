@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from springtide.nodeset import expand
+from tests.e2e import mpi
 from tests.e2e.gate import Gate
 from tests.e2e.images import image
 from tests.e2e.mpi import RUN
@@ -166,6 +167,7 @@ def test_a_campaign_in_batches_leaves_jobs_alone_and_no_job_sees_an_old_image(
     until(lambda: f"{long}|COMPLETED|i-2" in real.slurm(*listed).split())
 
 
+@mpi.works
 @pytest.mark.accepts("A15", "E3")
 def test_mpi_works_between_nodes_that_were_just_rebuilt(real: RealCluster) -> None:
     id = real.sbatch(RUN, "-N2", "-n2", "-w", "i-[3-4]")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e import mpi
 from tests.e2e.gate import Gate
 from tests.e2e.mpi import HELLO, MPIRUN
 from tests.e2e.real import RealCluster, cluster, until
@@ -40,6 +41,7 @@ def quiet(real: RealCluster) -> Iterator[None]:
     real.all_off("sh-[3-4]")
 
 
+@mpi.works
 @pytest.mark.accepts("E3", "N7")
 def test_a_deployed_cluster_runs_mpi_programs_of_its_shared_filesystem(real: RealCluster) -> None:
     idle = real.slurm("sinfo", "-h", "-N", "-p", "main", "-o", "%N %t").splitlines()
