@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from springtide.batch.slurm_service import Process, parse_stat, read
+from springtide.batch.slurm_versions import Change
 from tests.e2e.real import RealCluster, cluster, until
+from tests.slurm_release import since
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
@@ -71,6 +73,17 @@ def test_a_job_is_in_the_account_with_its_nodes(real: RealCluster) -> None:
     in_the_account(real, id)
     assert accounted(real, id, "cluster", "nodelist", "exitcode") == ["ac", "ac-[1-2]", "0:0"]
     assert real.output(id) == ["ac-1", "ac-2"]
+
+
+@since(Change.KNOWS_INSTANCES)
+@pytest.mark.accepts("X18")
+def test_nodes_and_the_account_tell_which_instances_they_are(real: RealCluster) -> None:
+    (row,) = real.client.get("/nodes", names="ac-1")["nodes"]
+    told = f"InstanceId={row['instance']} InstanceType={row['flavor']}"
+    until(lambda: told in real.slurm("scontrol", "-o", "show", "node", "ac-1"))
+    format = "format=nodename,instanceid,instancetype"
+    kept = f"ac-1|{row['instance']}|{row['flavor']}"
+    until(lambda: kept in real.slurm("sacctmgr", "-n", "-P", "show", "instance", format).split())
 
 
 def test_jobs_can_ask_for_the_account_on_their_nodes(real: RealCluster) -> None:
