@@ -24,9 +24,7 @@ def test_every_change_came_between_the_oldest_and_the_newest_that_were_tried() -
 
 def test_a_version_that_lacks_what_we_need_is_refused() -> None:
     check_version((22, 5))
-    with pytest.raises(
-        TooOldError, match=r"21\.08 is too old; install Slurm 22\.05 or newer"
-    ):
+    with pytest.raises(TooOldError, match=r"21\.08 is too old; install Slurm 22\.05 or newer"):
         check_version((21, 8))
 
 
