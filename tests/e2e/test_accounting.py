@@ -76,7 +76,6 @@ def test_a_job_is_in_the_account_with_its_nodes(real: RealCluster) -> None:
 
 
 @since(Change.KNOWS_INSTANCES)
-@pytest.mark.accepts("X18")
 def test_nodes_and_the_account_tell_which_instances_they_are(real: RealCluster) -> None:
     (row,) = real.client.get("/nodes", names="ac-1")["nodes"]
     told = f"InstanceId={row['instance']} InstanceType={row['flavor']}"

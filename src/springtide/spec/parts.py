@@ -103,7 +103,8 @@ class Slurm(Batch):
     """`{}` watches a Slurm that is there and stays as it is, instead of having its programs call
     us; its slurm.conf has our nodes and partitions already."""
     hide_off: Switch = False
-    """Whether Slurm's commands show no powered-down nodes, not even to root."""
+    """Whether Slurm's commands show no powered-down nodes, not even to root. Slurm 23.02 and newer
+    always show them."""
     actions: Switch | None = None
     """Whether Slurm 26.05 and newer get power actions, for `scontrol reboot action=rebuild` or
     `action=reboot`; all its machines must be as new. Left out, a Slurm that is there gets none."""
