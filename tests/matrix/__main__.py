@@ -61,7 +61,14 @@ def _found(suite: str, there: Machine, areas: Sequence[str], whole: bool, proces
     files = [file for area in areas for file in AREAS[area]]
     spread = ["-n", processes, "--dist", "loadfile", "--no-loadscope-reorder"]
     there.run(
-        "pytest", "-q", *spread, "-p", "no:cacheprovider", "--junitxml=/results/tests.xml", *files
+        "pytest",
+        "-q",
+        "--durations=15",
+        *spread,
+        "-p",
+        "no:cacheprovider",
+        "--junitxml=/results/tests.xml",
+        *files,
     )
     report = there.results / "tests.xml"
     assert report.exists(), f"{suite}: pytest did not come to its end"
