@@ -287,7 +287,7 @@ def test_an_image_that_never_joins_stops_the_campaign_and_says_so(real: RealClus
     until(lambda: real.node(lost[0])["State"] == "IDLE+CLOUD")
 
 
-@pytest.mark.accepts("A2", "A12")
+@pytest.mark.accepts("A2", "A12", "A30")
 def test_rebuild_jobs_reboot_their_nodes_or_only_try_a_command(real: RealCluster) -> None:
     aim(real, general="one")
     before = instances(real, "i-[1-4]")

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from springtide.batch.slurm_versions import one_job_at_a_time
 from tests.e2e.by_hand import started, tide
 from tests.e2e.gate import Gate
 from tests.e2e.images import image
 from tests.e2e.real import RealCluster, cluster, until
+from tests.slurm_release import installed
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 
@@ -105,7 +107,7 @@ def test_users_neither_see_nor_may_use_the_partition_of_rebuild_jobs(real: RealC
         "RootOnly": "YES",
         "DisableRootJobs": "NO",
         "PreemptMode": "OFF",
-        "OverSubscribe": "EXCLUSIVE",
+        **one_job_at_a_time(installed()),
         "Default": "NO",
         "MaxTime": "01:00:00",
     }

@@ -9,7 +9,12 @@ AREAS: Mapping[str, Sequence[str]] = {
     "conformance": ["tests/batch/test_slurm.py"],
     "attach": ["tests/e2e/test_attach.py"],
     "resize": ["tests/e2e/test_resize.py"],
-    "rebuild": ["tests/e2e/test_rebuild.py"],
+    "rebuild": [
+        "tests/e2e/test_rebuild.py",
+        "tests/e2e/test_rebuild_partitions.py",
+        "tests/e2e/test_rebuild_random.py",
+        "tests/e2e/test_story.py",
+    ],
     "accounting": ["tests/e2e/test_accounting.py"],
     "accounting, faults": ["tests/e2e/test_accounting_faults.py"],
     "fresh nodes": ["tests/e2e/test_fresh.py"],

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 
+from springtide.batch.slurm_versions import Change, shown
 from tests.matrix.areas import AREAS, area_of
 
 PAGE = """\
@@ -31,6 +32,10 @@ Seconds over ten starts each: least, median, most. Slurm by itself would launch 
 a timer of 30 s.
 
 {starts}
+
+## What versions do differently
+
+{changes}
 {notes}"""
 TIMER_S = 14.0
 """A start that took longer may have waited for Slurm's timer."""
@@ -112,7 +117,7 @@ def _spread(took: Sequence[float]) -> str:
 
 def write(page: Path, found: Found) -> None:
     """The page with this run; what it says of other releases stays."""
-    kept = {one.suite: one for one in _read(page)}
+    kept = {one.suite: one for one in read_runs(page)}
     kept[found.suite] = found
     runs = sorted(kept.values(), key=lambda one: _number(one.slurm))
     page.write_text(render(runs))
@@ -139,7 +144,12 @@ def render(runs: Sequence[Found]) -> str:
         ],
     )
     data = json.dumps([asdict(one) for one in runs], sort_keys=True)
-    text = PAGE.format(versions=versions, areas=areas, starts=starts, notes=_notes(runs))
+    changes = _table(
+        ["since", "Slurm"], [[shown(one.value.release), one.value.what] for one in Change]
+    )
+    text = PAGE.format(
+        versions=versions, areas=areas, starts=starts, changes=changes, notes=_notes(runs)
+    )
     return f"{text}\n<!-- {data} -->\n"
 
 
@@ -153,7 +163,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def _read(page: Path) -> list[Found]:
+def read_runs(page: Path) -> list[Found]:
     """What the page keeps of former runs."""
     text = page.read_text() if page.exists() else ""
     held = re.search(r"^<!-- (\[.*\]) -->$", text, re.MULTILINE)

@@ -7,7 +7,7 @@ import pytest
 from tests.matrix import report
 from tests.matrix.areas import AREAS, QUICK, area_of
 from tests.matrix.report import Counts, Found
-from tests.matrix.roots import TOP
+from tests.matrix.roots import RELEASES, TOP
 
 REPORT = """\
 <testsuites><testsuite>
@@ -61,6 +61,18 @@ def test_the_page_keeps_what_former_runs_found_on_other_releases(
     assert "| 1 | 1.0, 2.0, 4.0 | not run |" in text
     report.write(page, Found("trixie", "24.11.5", "3.13.5", "2026-11-19"))
     assert "2026-11-18" not in page.read_text()
+
+
+@pytest.mark.accepts("A30", "X18")
+def test_each_release_was_run_whole_and_nothing_failed() -> None:
+    """By what the page keeps of the runs; skips prove nothing, and are told with reasons."""
+    runs = report.read_runs(TOP / "docs" / "slurm-versions.md")
+    assert {run.suite for run in runs} == RELEASES.keys()
+    for run in runs:
+        assert run.failed == 0
+        assert [area for area in AREAS if not run.areas[area].passed] == []
+        assert [len(took) for took in run.starts.values()] == [10, 10]
+        assert report.stalls(run) == 0
 
 
 def test_a_start_as_long_as_the_timer_of_slurm_is_a_stall(found: Found) -> None:
