@@ -26,7 +26,7 @@ from springtide.nodeset import fold
 from springtide.people import People
 from springtide.polling import Poller
 from springtide.ports import Unavailable
-from springtide.prologs import Prologs
+from springtide.prologs import Prologs, Together
 from springtide.reconcile import Reconciler
 from springtide.roster import Roster
 from springtide.spec import Cluster, UnknownNodes
@@ -86,6 +86,7 @@ class Daemon:
         self.reconciler = Reconciler(parts, self.engine)
         self.poller = Poller(parts, self.engine, self.receive)
         self.prologs = Prologs(parts.record, lambda: parts.batch)
+        self._rebuilding = Together(self._have_rebuilt)
         self._gather = Gather(parts.spec.timing.gather, self._submit)
         self._chores = Chores()
         self.destroyed = asyncio.Event()
@@ -121,6 +122,7 @@ class Daemon:
                 await self._gather.stop()
                 await self._chores.stop()
                 await self.prologs.stop()
+                await self._rebuilding.stop()
                 await self.builds.stop()
                 await self.engine.stop()
 
@@ -173,13 +175,21 @@ class Daemon:
         """
         up = tuple(node.name for node in self.parts.record.of(names, NodeState.READY))
         if up:
-            await self.parts.batch.drain(up, f"rebuild by job {job}")
-            await self.receive(Request(uuid4().hex, BY_JOB, up, self.parts.record.now(), (job,)))
+            await self._rebuilding.ask((job, up))
+
+    async def _have_rebuilt(self, asked: Sequence[tuple[str, Sequence[str]]]) -> None:
+        """One request for all jobs that begin together, so that one operation has their nodes."""
+        jobs = dict.fromkeys(job for job, _ in asked)
+        names = dict.fromkeys(name for _, some in asked for name in some)
+        await self.parts.batch.drain(names, "its rebuild job runs, and it is rebuilt after that")
+        now = self.parts.record.now()
+        await self.receive(Request(uuid4().hex, BY_JOB, tuple(names), now, tuple(jobs)))
 
     async def _submit(self, program: str, requests: Sequence[Request]) -> None:
         names = dict.fromkeys(name for request in requests for name in request.nodes)
         jobs = dict.fromkeys(job for request in requests for job in request.jobs)
-        why = f"{program} by the batch system" + (f", for jobs {','.join(jobs)}" if jobs else "")
+        what = "rebuild by jobs" if program == BY_JOB else f"{program} by the batch system"
+        why = what + (f", for jobs {','.join(jobs)}" if jobs else "")
         ids = [request.id for request in requests]
         if program == "resume-fail":
             self._chores.start(self._resume_failed(tuple(names)))
@@ -199,9 +209,8 @@ class Daemon:
         """Nodes that a rebuild is at already are in good hands."""
         begun = self.engine.at(Kind.REBUILD)
         rest = [name for name in names if name not in begun]
-        settings = self.spec.rebuild
-        options = {"via": self.parts.rebuilds_via, "batch": settings.batch, "pause": settings.pause}
         submit = partial(self.engine.submit, asked_by="batch", reason=why)
+        options = {"via": self.parts.rebuilds_via}
         await submit(Kind.REBUILD, rest, requests=ids, options=options)
 
     async def _rebooted(

@@ -10,12 +10,15 @@ to power them down after it, and from then on gives them to no other.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from springtide.model import STARTING, Node, NodeState
 from springtide.ports import BatchSystem, Unavailable
 from springtide.record import Record
+
+T = TypeVar("T")
 
 LOOK_S = 1.0
 """Between two looks at the batch system, for jobs that ended and nodes that are not ours."""
@@ -38,6 +41,39 @@ class Waiter:
             self.let_go.set_result(why)
 
 
+class Together(Generic[T]):
+    """What is asked for while a call is under way goes with the next one, and is one call then."""
+
+    def __init__(self, call: Callable[[Sequence[T]], Awaitable[None]]) -> None:
+        self._call = call
+        self._asked: list[tuple[T, asyncio.Future[None]]] = []
+        self._calling: asyncio.Task[None] | None = None
+
+    async def ask(self, item: T) -> None:
+        """Returns when it was done; raises what the call did."""
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._asked.append((item, told))
+        if self._calling is None or self._calling.done():
+            self._calling = asyncio.create_task(self._run())
+        await told
+
+    async def stop(self) -> None:
+        if self._calling is not None:
+            self._calling.cancel()
+            await asyncio.gather(self._calling, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while self._asked:
+            asked, self._asked = self._asked, []
+            failure: Exception | None = None
+            try:
+                await self._call([item for item, _ in asked])
+            except Exception as error:  # whatever it was, those who wait must hear of it
+                failure = error
+            for told in (told for _, told in asked if not told.done()):
+                told.set_exception(failure) if failure else told.set_result(None)
+
+
 class Prologs:
     """All prologs that wait."""
 
@@ -47,8 +83,7 @@ class Prologs:
         self._by_node: dict[str, set[Waiter]] = defaultdict(set)
         self._waiters: set[Waiter] = set()
         self._looking: asyncio.Task[None] | None = None
-        self._spent: list[tuple[frozenset[str], asyncio.Future[None]]] = []
-        self._spending: asyncio.Task[None] | None = None
+        self._spending = Together(self._spend)
 
     async def wait(
         self, job: str, names: Iterable[str], limit_s: float, afresh: bool = False
@@ -67,15 +102,8 @@ class Prologs:
             self._leave(waiter)
 
     async def spend(self, names: Iterable[str]) -> None:
-        """Have nodes take no further job, and go when the one that they have is over.
-
-        What is asked for while the batch system is busy with others goes with the next call.
-        """
-        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._spent.append((frozenset(names), told))
-        if self._spending is None or self._spending.done():
-            self._spending = asyncio.create_task(self._spend())
-        await told
+        """Have nodes take no further job, and go when the one that they have is over."""
+        await self._spending.ask(frozenset(names))
 
     def changed(self, nodes: Sequence[Node]) -> None:
         """To be called with every change of the record."""
@@ -87,10 +115,10 @@ class Prologs:
                     waiter.release(f"{node.name} failed")
 
     async def stop(self) -> None:
-        running = [task for task in (self._looking, self._spending) if task is not None]
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await self._spending.stop()
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
 
     def _join(self, job: str, names: frozenset[str], afresh: bool) -> Waiter:
         known = () if afresh else self._record.of(names, NodeState.READY)
@@ -118,16 +146,8 @@ class Prologs:
             if not waiter.missing:
                 waiter.release(READY)
 
-    async def _spend(self) -> None:
-        while self._spent:
-            asked, self._spent = self._spent, []
-            failure: Exception | None = None
-            try:
-                await self._batch().power_down(frozenset().union(*(names for names, _ in asked)))
-            except Exception as error:  # whatever it was, those who wait must hear of it
-                failure = error
-            for told in (told for _, told in asked if not told.done()):
-                told.set_exception(failure) if failure else told.set_result(None)
+    async def _spend(self, asked: Sequence[frozenset[str]]) -> None:
+        await self._batch().power_down(frozenset().union(*asked))
 
     async def _look(self) -> None:
         while self._waiters:

@@ -103,6 +103,13 @@ def _several(text: object, limit: int) -> set[str]:
     return names if len(names) > 1 else set()
 
 
+def parse_job(value: object) -> str:
+    """The id of a job, as a prolog tells it."""
+    if isinstance(value, str) and _is_job(value):
+        return value
+    raise BadRequest("the request names no job")
+
+
 def _is_job(text: str) -> bool:
     return len(text) <= MAX_JOB_DIGITS and text.isascii() and text.isdecimal()
 

@@ -35,7 +35,7 @@ from springtide.ports import BatchNode, CloudError, Instance, StoreError, Unavai
 from springtide.prologs import STARTS
 from springtide.spec import SpecError, UnknownNodes
 from springtide.spec.rebuilds import REBUILD_JOB, partition_names
-from springtide.spool import BadRequest, parse_request
+from springtide.spool import BadRequest, parse_job, parse_request
 from springtide.story import voice_of
 
 MAX_ROWS = 100_000
@@ -308,12 +308,12 @@ async def prolog(request: Request) -> Response:
     names = expanded(daemon, str(body.get("nodes") or ""))
     ours = [name for name in names if name in daemon.parts.record.nodes]
     limit_s = daemon.spec.timing.start + daemon.spec.timing.stop
-    job = str(body.get("job"))
+    job = parse_job(body.get("job"))
     rebuilds = body.get("partition") in partition_names(daemon.spec.rebuild.partitions)
-    if rebuilds and str(body.get("name")).startswith(REBUILD_JOB):
+    asks = rebuilds and str(body.get("name")).startswith(REBUILD_JOB)
+    if asks:
         await daemon.rebuild_for_job(job, ours)
-        rebuilds = False
-    why = await daemon.prologs.wait(job, ours, limit_s, afresh=rebuilds)
+    why = await daemon.prologs.wait(job, ours, limit_s, afresh=rebuilds and not asks)
     spent = [name for name in ours if _is_fresh(daemon, name)]
     if spent and why in STARTS and not rebuilds:
         await daemon.prologs.spend(spent)

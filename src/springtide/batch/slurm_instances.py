@@ -6,15 +6,14 @@ a bill can be laid beside the jobs.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
+from springtide.batch.slurm_nodes import fitting
 from springtide.batch.slurm_versions import Change, Release
 from springtide.nodeset import expand, fold
 
 Instances = Mapping[str, tuple[str, str]]
 
-MOST_NODES = 1000
-"""In one update."""
 _TELLABLE = re.compile(r"[\w./:@+-]{1,500}")
 """What needs no quotes; no cloud has other ids."""
 
@@ -33,7 +32,7 @@ def _types(instances: Instances) -> Iterator[str]:
         if _TELLABLE.fullmatch(type_):
             alike[type_].append(name)
     for type_, names in alike.items():
-        for some in _batches(names):
+        for some in fitting(names):
             yield f"update nodename={fold(some)} instancetype={type_}"
 
 
@@ -41,12 +40,7 @@ def _ids(ids: Mapping[str, str], paired: bool) -> Iterator[str]:
     if not paired:
         yield from (f"update nodename={name} instanceid={id}" for name, id in ids.items())
         return
-    for some in _batches([*ids]):
+    for some in fitting(ids):
         names = fold(some)
         listed = ",".join(ids[name] for name in expand(names))
         yield f"update nodename={names} instanceid={listed}"
-
-
-def _batches(names: Sequence[str]) -> Iterator[Sequence[str]]:
-    for at in range(0, len(names), MOST_NODES):
-        yield names[at : at + MOST_NODES]

@@ -69,13 +69,17 @@ class SlurmNodes:
         return {name: node for name, node in shown.items() if name in wanted}
 
     def _shown(self, *what: str) -> dict[str, BatchNode]:
+        nodes = self._read(*what)
+        return self._hidden.beside(
+            {name: self._without_ended(node) for name, node in nodes.items()}
+        )
+
+    def _read(self, *what: str) -> dict[str, BatchNode]:
         """A name that Slurm does not know makes it fail; the answer is good all the same."""
         done = self._commands.run(["scontrol", "-o", "show", *what])
         if done.returncode and (done.stderr or what == ("nodes",)):
             raise failed(done)
-        nodes = slurm_text.parse_nodes(done.stdout, self._user, self._fresh)
-        current = {name: self._without_ended(node) for name, node in nodes.items()}
-        return self._hidden.beside(current)
+        return slurm_text.parse_nodes(done.stdout, self._user, self._fresh)
 
     def _without_ended(self, node: BatchNode) -> BatchNode:
         """24.11 keeps the reason of a drain that somebody ended, which then means nothing."""
@@ -86,7 +90,7 @@ class SlurmNodes:
     def _is_ended(self, node: BatchNode) -> bool:
         """Whether the reason of a node that has gone is of a drain that was over before, and not of
         one that went with the power."""
-        if node.drained and node.power is not Power.DOWN:
+        if node.power is Power.UP and (node.drained or not node.reason):
             self._ended.pop(node.name, None)
         elif node.reason and (node.drained or node.power is Power.UP):
             # While a node is off it loses no drain, so if this one is gone then, it was ended.
@@ -236,9 +240,10 @@ class SlurmNodes:
         off, there = _split(nodes, _is_off)
         await self._update(off, "state=idle")
         await self._update(there, f"state={state}")
-        fresh = [name for name in (*off, *there) if name in self._fresh]
-        left = [node.name for node in await self._look(fresh) if node.reason]
-        await self._update(left, f"reason={slurm_reason.LEAVES}")
+        if fresh := [name for name in (*off, *there) if name in self._fresh]:
+            seen = await self._in_thread(lambda: self._read("node", fold(fresh)))
+            left = [node.name for node in seen.values() if node.reason]
+            await self._update(left, f"reason={slurm_reason.LEAVES}")
 
     # Fresh starts
 
@@ -310,6 +315,19 @@ class SlurmNodes:
             raise Unavailable(str(error)) from error
 
 
+_CONCERNED = frozenset(
+    {
+        "FAIL",
+        "MAINTENANCE",
+        "POWERING_DOWN",
+        "POWER_DOWN",
+        "REBOOT_ISSUED",
+        "REBOOT_REQUESTED",
+    }
+)
+"""What a node's reason may be about, beside a drain and that it is down."""
+
+
 # What to do with a node
 
 
@@ -372,8 +390,7 @@ def _is_released(node: BatchNode) -> bool:
 
 def _is_without_cause(node: BatchNode) -> bool:
     """Whether nothing is the matter with it that its reason could be the reason for."""
-    concerned = {"POWER_DOWN", "POWERING_DOWN", "REBOOT_ISSUED", "REBOOT_REQUESTED"}
-    fine = not node.drained and node.state != "DOWN" and node.flags.isdisjoint(concerned)
+    fine = not node.drained and node.state != "DOWN" and node.flags.isdisjoint(_CONCERNED)
     return fine and bool(node.reason) and node.owner is None
 
 

@@ -72,8 +72,9 @@ class Known:
 
     @property
     def is_off(self) -> bool:
-        """Whether we have put it down."""
-        return self.ours and self.node.reason.startswith(OFF) and not self._serves
+        """Whether we have put it down; 24.11 keeps the reason when it serves again."""
+        closed = self.node.state == "DOWN" or self.node.drained
+        return self.ours and self.node.reason.startswith(OFF) and closed
 
     @property
     def is_loose(self) -> bool:
@@ -129,10 +130,6 @@ class Known:
     @property
     def _responds(self) -> bool:
         return self.node.state not in _UNHEARD and "NOT_RESPONDING" not in self.node.flags
-
-    @property
-    def _serves(self) -> bool:
-        return self._responds and not self.node.drained
 
     def shown(self, jobs: Collection[str]) -> QueueNode:
         """That it is off or joins is no drain; that it has been heard from is our affair then,

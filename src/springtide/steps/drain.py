@@ -7,6 +7,7 @@ from functools import partial
 from springtide import service
 from springtide.model import IN_ROUNDS, Kind, NodeState
 from springtide.ports import Power, Unavailable
+from springtide.steps.registration import tell_instances
 from springtide.steps.work import Fallen, Work, insist
 
 SHORTEST_S, LONGEST_S = 0.2, 10.0
@@ -121,4 +122,5 @@ async def undrain(work: Work) -> Fallen:
     kept = work.record.of(work.names, NodeState.DRAINING)
     moves = [node.to(NodeState.READY) for node in kept]
     await work.record.move(moves, "node back in service", work.operation.id)
+    await tell_instances(work)
     return {}

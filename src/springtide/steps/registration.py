@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from springtide import decide
 from springtide.batch.polled import Polled
-from springtide.model import DRAINS, Node, NodeState
+from springtide.model import DRAINS, PLANS, Node, NodeState, Step
 from springtide.ports import OURS, CloudError, Power, Unavailable
 from springtide.steps import unready
 from springtide.steps.boot_phases import keep_phases
@@ -23,20 +23,24 @@ DEATH_WATCH_S = 2.0
 async def wait_registered(work: Work) -> Fallen:
     """Joining nodes become ready as they register; the batch system then learns what they are."""
     fallen = await _wait(work)
-    await _tell_instances(work)
+    if Step.UNDRAIN not in PLANS[work.operation.kind]:
+        await tell_instances(work)
     return fallen
 
 
-async def _tell_instances(work: Work) -> None:
-    """Last, for no job waits for it; and what fails only keeps people from seeing it."""
+async def tell_instances(work: Work) -> None:
+    """When they serve, for no job waits for it; what fails only keeps people from seeing it."""
     spec, ready = work.parts.spec, work.record.of(work.names, NodeState.READY)
     known = {
         node.name: (node.instance, flavor.type or node.flavor or "")
         for node in ready
         if node.instance and (flavor := spec.flavors.get(node.flavor or ""))
     }
-    with suppress(Unavailable):
+    try:
         await work.parts.batch.set_instances(known)
+    except Unavailable as error:
+        told = dict.fromkeys(known, str(error))
+        await work.record.note("instance not told", nodes=told, operation=work.operation.id)
 
 
 async def _wait(work: Work) -> Fallen:
