@@ -90,9 +90,10 @@ class SlurmNodes:
     def _is_ended(self, node: BatchNode) -> bool:
         """Whether the reason of a node that has gone is of a drain that was over before, and not of
         one that went with the power."""
-        if node.power is Power.UP and (node.drained or not node.reason):
+        up, off = node.power is Power.UP, node.power is Power.DOWN
+        if (node.drained and not off) or (up and not node.reason):
             self._ended.pop(node.name, None)
-        elif node.reason and (node.drained or node.power is Power.UP):
+        elif node.reason and (node.drained or up):
             # While a node is off it loses no drain, so if this one is gone then, it was ended.
             self._ended[node.name] = node.reason
         elif node.owner:
