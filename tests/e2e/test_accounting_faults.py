@@ -22,6 +22,7 @@ from springtide.layout import Layout
 from springtide.ports import Site, Unavailable
 from springtide.spec import Cluster
 from tests.e2e.real import until
+from tests.e2e.slurm_lab import note_calls
 from tests.leftovers import place
 
 pytestmark = pytest.mark.real
@@ -59,6 +60,7 @@ async def lone() -> AsyncIterator[Lone]:
     with place() as home:
         lone = Lone(home)
         ensure_munge_key(lone.layout.munge_key)
+        note_calls(lone.layout.programs, lone.home)
         try:
             yield lone
         finally:

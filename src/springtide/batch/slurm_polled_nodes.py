@@ -72,9 +72,17 @@ class Known:
 
     @property
     def is_off(self) -> bool:
-        """Whether we have put it down; 24.11 keeps the reason when it serves again."""
+        """Whether we have put it down, and it has not served since: 24.11 keeps the reason then."""
         closed = self.node.state == "DOWN" or self.node.drained
-        return self.ours and self.node.reason.startswith(OFF) and closed
+        return self.ours and self.node.reason.startswith(OFF) and closed and not self._has_died
+
+    @property
+    def _has_died(self) -> bool:
+        """Whether it joined after we put it down, and is heard from no more."""
+        silent = "NOT_RESPONDING" in self.node.flags
+        known = self.started_at is not None and self.reason_at is not None
+        served = known and (self.started_at or 0.0) >= (self.reason_at or 0.0)
+        return bool(self.joined) and silent and served
 
     @property
     def is_loose(self) -> bool:
