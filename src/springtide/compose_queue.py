@@ -16,6 +16,7 @@ from springtide.batch.polled import Polled
 from springtide.batch.slurm_service import PATH
 from springtide.configure.cloud_node import Boots, ByGroup
 from springtide.configure.joining_node import JoiningNode
+from springtide.configure.lookup import Lookup
 from springtide.configure.membership import Membership, told
 from springtide.configure.node_ssh import HOST_KEY, NodeSsh
 from springtide.configure.queue_cloud import QueueCloudNode
@@ -126,13 +127,14 @@ def wired(spec: Cluster, book: Book, now: Callable[[], float]) -> Wiring:
     """For all of them but Slurm, whose nodes boot as those of any Slurm."""
     assert isinstance(spec.batch, Queued)
     batch = polled(spec, book, now)
-    node = _node(spec, batch)
-    names = tuple(node.control.split())
     layout = Layout(spec.state)
+    servers = Lookup(lambda: _servers(spec, batch.queue), layout.conf / "servers")
+    node = _node(spec, batch, servers)
+    names = tuple(node.control.split())
     control = Control(names=names, address="", port=0, socket=layout.munge_socket)
     return Wiring(
         batch=batch,
-        nodes=_with_clouds(spec, node),
+        nodes=_with_clouds(spec, node, servers),
         control=names[-1],
         membership=Membership(spec, control, layout.munge_key, batch.queue.entry, node.elsewhere),
         key=layout.munge_key,
@@ -163,7 +165,7 @@ def _nowhere(spec: Cluster) -> Mapping[str, str]:
     return {}
 
 
-def _node(spec: Cluster, batch: Polled) -> QueueNode:
+def _node(spec: Cluster, batch: Polled, servers: Lookup) -> QueueNode:
     layout, queue = Layout(spec.state), batch.queue
     return QueueNode(
         hosts=layout.conf / "hosts",
@@ -171,7 +173,7 @@ def _node(spec: Cluster, batch: Polled) -> QueueNode:
         entry=queue.entry,
         host_key=layout.munge_key.with_name(HOST_KEY),
         mounts=mounts(spec),
-        others=lambda: _servers(spec, queue),
+        others=servers,
         health=spec.health,
         ssh=NodeSsh.of(spec),
         joined=partial(_expected, spec, batch) if isinstance(spec.batch, Torque) else None,
@@ -231,16 +233,16 @@ def view(spec: Cluster) -> View:
     return View((layout.conf, layout.munge_key.parent))
 
 
-def _with_clouds(spec: Cluster, node: QueueNode) -> NodeConfigurator:
+def _with_clouds(spec: Cluster, node: QueueNode, servers: Lookup) -> NodeConfigurator:
     known_by = pin(spec)
-    clouds = {key: _cloud(spec, key, node, known_by) for key in spec.remote}
+    clouds = {key: _cloud(spec, key, node, servers, known_by) for key in spec.remote}
     return ByGroup(node, clouds) if clouds else node
 
 
-def _cloud(spec: Cluster, group: str, node: QueueNode, known_by: str) -> Boots:
+def _cloud(spec: Cluster, group: str, node: QueueNode, servers: Lookup, known_by: str) -> Boots:
     provider = spec.provider_of(group)
     assert isinstance(provider, Remote)
     address = provider.control_address
     if not spec.gets(group):
-        return QueueCloudNode(node.control, node.entry, address, node.elsewhere)
+        return QueueCloudNode(node.control, node.entry, address, servers.last)
     return JoiningNode(known_by, spec.join.port, address)

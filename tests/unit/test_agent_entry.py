@@ -80,6 +80,23 @@ def test_a_node_has_all_before_it_becomes_one(machine: Machine, control: Control
     assert not [call for call in machine.calls if call.startswith(("munge", "slurmd -b"))]
 
 
+def test_a_node_that_is_not_expected_yet_has_all_but_its_program(
+    machine: Machine, control: Control
+) -> None:
+    """However long that takes, it is no failure."""
+    control.welcome["entry"]["early"] = "nobody knows where this machine is"
+    boot = ["sh", "-c", '"$@" && until grep -q "^pbs_mom" /run/calls; do sleep 0.1; done', "sh"]
+    process = machine.boot(control, first=boot)
+    until(lambda: "waiting: nobody knows where this machine is" in machine.console)
+    assert "ssh" in control.told_phases()
+    assert not [call for call in machine.calls if call.startswith("pbs_mom")]
+    del control.welcome["entry"]["early"]
+    assert slow_is_fine(process) == 0, machine.console
+    assert machine.calls[-1] == STARTED
+    assert control.told_phases().count("entry") == 1
+    assert control.failures() == []
+
+
 def failing(machine: Machine, control: Control) -> str:
     machine.boot(control)
     until(control.failures, machine.console)

@@ -2,6 +2,7 @@
 
 import asyncio
 import subprocess
+import threading
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from ipaddress import IPv4Network, ip_address
@@ -29,6 +30,7 @@ from springtide.compose_queue import (
     planned,
     queue_of,
 )
+from springtide.configure import lookup
 from springtide.configure.membership import Around, Newcomer
 from springtide.configure.queue_node import HERE
 from springtide.daemon import Daemon, DaemonError, WrongFile
@@ -404,12 +406,12 @@ def test_a_server_elsewhere_is_known_by_its_name(
 def found(monkeypatch: pytest.MonkeyPatch, address: str | None) -> None:
     """Have the name server say so of all names."""
 
-    def lookup(name: str) -> str:
+    def told(name: str) -> str:
         if address is None:
             raise OSError(f"Temporary failure in name resolution: {name}")
         return address
 
-    monkeypatch.setattr("socket.gethostbyname", lookup)
+    monkeypatch.setattr("socket.gethostbyname", told)
 
 
 @pytest.mark.parametrize("kind", COMMANDS)
@@ -462,6 +464,37 @@ async def test_nodes_find_openpbs_on_this_machine_where_it_has_registered(
         await made.parts.configurator.publish(SITE, {})
         assert file.read_text() == before, "a name server that is away takes nothing back"
     await made.parts.record.store.close()
+
+
+async def test_the_daemon_does_not_wait_for_a_name_server(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compose_queue, "control_names", lambda: "head.site head")
+    monkeypatch.setattr(compose_queue, "is_here", lambda address: True)
+    monkeypatch.setattr("socket.gethostname", lambda: "head.site")
+    monkeypatch.setenv("PBS_CONF_FILE", str(place / "none"))
+    monkeypatch.setattr(lookup, "AGAIN_S", 0.0)
+    address, asked_by = "192.0.2.7", set[int]()
+
+    def gethostbyname(name: str) -> str:
+        asked_by.add(threading.get_ident())
+        return address
+
+    monkeypatch.setattr("socket.gethostbyname", gethostbyname)
+    with_commands(place, "openpbs")
+    (place / "state").mkdir()
+    for again in (False, True):
+        made = compose(spec_of(place, "openpbs"))
+        configurator = made.parts.configurator
+        if not again:
+            await configurator.prepare(SITE)
+        script = configurator.user_data(Node("node", "plain"), SITE)
+        await made.parts.record.store.close()
+        assert "address=192.0.2.7\n" in script, "a daemon that starts knows it from before"
+    address = "192.0.2.8"
+    wait_until(lambda: "192.0.2.8" in configurator.user_data(Node("node", "plain"), SITE))
+    assert asked_by
+    assert threading.get_ident() not in asked_by
 
 
 def test_a_pbs_server_of_this_machine_may_have_registered_by_another_name(

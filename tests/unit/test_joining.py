@@ -4,9 +4,12 @@ import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 
+from springtide.configure import node_ssh
+from springtide.configure.ansible import ansible_of
 from springtide.daemon import Daemon
 from springtide.joining import Asked, BadAsked, NotAdmitted, parse_join, parse_report
 from springtide.joining.asked import corrected
@@ -126,17 +129,40 @@ async def booting(world: JoinWorld, name: str = "b1") -> Asked:
     return asked
 
 
-async def test_a_node_waits_until_the_batch_system_is_told_where_it_is(tmp_path: Path) -> None:
+TORQUE = (
+    TEXT.replace("{kind: fake}", "{kind: torque}")
+    + "partitions: {cloud: {groups: [general, bare]}}\nansible: {}\n"
+)
+
+
+async def test_a_program_waits_until_the_batch_system_is_told_where_its_node_is(
+    tmp_path: Path,
+) -> None:
     """A pbs_mom that Torque does not expect yet is refused by it, for 45 s."""
-    text = TEXT.replace("{kind: fake}", "{kind: torque}")
-    queue = "partitions: {cloud: {groups: [general, bare]}}\n"
-    async with join_world(tmp_path, text + queue) as world:
+    async with join_world(tmp_path, TORQUE) as world:
         asked = await booting(world)
-        with pytest.raises(NotAdmitted, match="Torque is not told yet where it is") as caught:
-            await world.joining.join(asked, PEER)
-        assert not caught.value.final, "it asks again"
+        told = await world.joining.join(asked, PEER)
+        assert told["entry"]["early"] == "Torque is not told yet where this machine is"
         await world.moved("b1", NodeState.JOINING)
-        assert "key" in await world.joining.join(asked, PEER)
+        told = await world.joining.refresh(replace(asked, secret=told["key"]), PEER)
+        assert "early" not in told["entry"]
+
+
+async def test_ansible_need_not_wait_for_the_batch_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deploy tells Torque where nodes are only after Ansible was on them."""
+    async with join_world(tmp_path, TORQUE) as world:
+        made = ansible_of(world.spec, world.parts.record.store, "head", world.layout.munge_key)
+        assert made is not None
+        monkeypatch.setattr(node_ssh, "unserved", AsyncMock(return_value=""))
+        asked = await booting(world)
+        assert "has not got our keys yet" in await made.kept_out(world.parts.record.nodes["b1"])
+        told = await world.joining.join(asked, PEER)
+        assert told["ssh"]["authorized"]
+        phase = Phase("b1", asked.generation, "ssh", world.now, 1.0)
+        await world.joining.report(replace(asked, secret=told["key"], phases=(phase,)), PEER)
+        assert await made.kept_out(world.parts.record.nodes["b1"]) == ""
 
 
 def cause(world: JoinWorld) -> str:

@@ -107,7 +107,7 @@ async def test_a_server_on_this_machine_is_named_where_it_answers(tmp_path: Path
     await node.publish(SITE, {})
     lines = ["127.0.0.1 localhost", "192.0.2.7 head", "192.0.2.7 head.site"]
     assert node.hosts.read_text().splitlines() == lines
-    cloud = QueueCloudNode("head.site head", entry, None, node.elsewhere)
+    cloud = QueueCloudNode("head.site head", entry, None, node.others)
     assert "control='head.site head' address=192.0.2.7\n" in cloud.user_data(SITE)
 
 

@@ -66,6 +66,31 @@ def test_lines_of_scripts_get_the_property_of_the_queue(
     assert told == script.format(queue, wanted)
 
 
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ('-l "nodes=2:ppn=4"', "-l nodes=2:ppn=4:cloud"),
+        ("-l'nodes=2'", "-l nodes=2:cloud"),
+        ("-l nodes='2'", "-l nodes=2:cloud"),
+        ('-l "mem=1gb, nodes = 2"', "-l mem=1gb,nodes=2:cloud"),
+        ('-l "nodes=2, mem=1gb"', '-l "nodes=2:cloud, mem=1gb"'),
+        ("""-v "A='b c',D=e" -l nodes=1""", """-v "A='b c',D=e" -l nodes=1:cloud"""),
+        ("-N '-l nodes=1'", "-N '-l nodes=1'"),
+        ('-l "nodes=2:cloud"', '-l "nodes=2:cloud"'),
+        ("-l mem=1gb,\\\nnodes=1 -V", "-l mem=1gb,nodes=1:cloud -V"),
+        ('-l "nodes=2', '-l "nodes=2'),
+    ],
+)
+def test_lines_are_read_as_qsub_reads_them(qsub: Qsub, line: str, wanted: str) -> None:
+    script = "  # words\n#PBS -q 'cloud'\n#PBS {}\nhostname\n"
+    assert qsub.passes(script=script.format(line)) == script.format(wanted)
+
+
+def test_an_empty_prefix_is_that_of_no_line(qsub: Qsub) -> None:
+    script = "#PBS -l nodes=1\nsrun -l nodes=1\n"
+    assert qsub.passes("-q", "cloud", "-C", "", script=script) == script
+
+
 def test_the_queue_of_the_command_line_goes_before_that_of_the_script(qsub: Qsub) -> None:
     script = "#PBS -q batch -l nodes=1\nhostname\n"
     assert qsub.passes("-q", "cloud", script=script) == "#PBS -q batch -l nodes=1:cloud\nhostname\n"

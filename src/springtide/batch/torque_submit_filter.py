@@ -20,6 +20,7 @@ library only, for any Python 3: it runs where Springtide is not installed.
 
 import getopt
 import re
+import shlex
 import sys
 from typing import Dict, List, Optional, Tuple
 
@@ -27,9 +28,9 @@ QUEUES = "/etc/springtide/torque-queues"
 REFUSED = 255
 OPTIONS = "a:A:b:c:C:d:D:e:EfF:hIj:J:k:K:l:L:m:M:nN:o:p:P:q:r:S:t:T:u:v:Vw:W:xXz"
 PREFIX = "#PBS"
-_NODES = re.compile(r"(-l\s*(?:[^\s,]+,)*nodes=)([^\s,]+)")
-_QUEUE = re.compile(r"(?:^|\s)-q\s*(\S+)")
+_WORD = re.compile(r"""(?:"[^"]*"|'[^']*'|\\.|[^\s"'\\])+""")
 
+Options = List[Tuple[str, str]]
 Queues = Tuple[Dict[str, str], str]
 """Properties by queue, and the queue of jobs that name none."""
 
@@ -48,23 +49,69 @@ def with_property(spec: str, word: str) -> str:
     return "+".join(parts) + mark + how
 
 
-def asked_nodes(options: List[Tuple[str, str]]) -> Optional[str]:
+def asked_nodes(options: Options) -> Optional[str]:
     """What the command line asks for; the last word counts."""
     listed = [value for option, value in options if option == "-l"]
-    items = [item for value in listed for item in value.split(",")]
-    found = [item.partition("=")[2] for item in items if item.startswith("nodes=")]
+    items = [item.partition("=") for value in listed for item in value.split(",")]
+    found = [value.strip() for name, _, value in items if name.strip() == "nodes"]
     return found[-1] if found else None
 
 
-def directives(script: str, prefix: str) -> List[int]:
-    """The numbers of the lines that qsub takes for options: none after the first command."""
-    found = []
-    for number, line in enumerate(script.split("\n")):
-        if line.startswith(prefix):
-            found.append(number)
-        elif line.strip() and not line.startswith(("#", ":")):
+def resources(value: str, word: str) -> str:
+    """A value of -l, with the property in its nodes."""
+    return ",".join(
+        f"nodes={with_property(item.partition('=')[2].strip(), word)}"
+        if item.partition("=")[0].strip() == "nodes"
+        else item
+        for item in value.split(",")
+    )
+
+
+def directives(lines: List[str], prefix: str) -> List[Tuple[int, int, str]]:
+    """Where the lines are that qsub takes for options, and these: none after the first command. As
+    in qsub, they go on behind a backslash, and an empty prefix is that of no line."""
+    found, number = [], 0
+    while number < len(lines):
+        first, line = number, lines[number].lstrip()
+        number += 1
+        if prefix and line.startswith(prefix):
+            while line.endswith("\\") and number < len(lines):
+                line = line[:-1] + lines[number]
+                number += 1
+            found.append((first, number, line[len(prefix) :]))
+        elif line and not line.startswith("#") and not lines[first].startswith(":"):
             break
     return found
+
+
+def parse_directive(text: str) -> Tuple[Options, List[str]]:
+    """Options with their values as they stand there, quotes and all: so qsub passes them on."""
+    try:
+        shlex.split(text)
+        return getopt.gnu_getopt(_WORD.findall(text), OPTIONS)
+    except (getopt.GetoptError, ValueError):  # qsub says so itself
+        return [], []
+
+
+def unquoted(value: str) -> str:
+    return " ".join(shlex.split(value))
+
+
+def rendered(prefix: str, options: Options, rest: List[str]) -> str:
+    words = [word for option in options for word in option if word]
+    return " ".join([prefix, *words, *rest])
+
+
+def changed(options: Options, word: str) -> Options:
+    """With the property of the nodes; what has it already stays as it stands there."""
+    new = []
+    for option, value in options:
+        plain = unquoted(value) if option == "-l" else ""
+        better = resources(plain, word)
+        if better != plain:
+            value = f'"{better}"' if " " in better else better
+        new.append((option, value))
+    return new
 
 
 def filtered(arguments: List[str], script: str, queues: Queues) -> Tuple[str, str]:
@@ -72,9 +119,9 @@ def filtered(arguments: List[str], script: str, queues: Queues) -> Tuple[str, st
     properties, default = queues
     options, _ = getopt.gnu_getopt(arguments, OPTIONS)
     values = dict(options)
-    lines = script.split("\n")
-    ours = directives(script, values.get("-C", PREFIX))
-    named = [found for number in ours for found in _QUEUE.findall(lines[number])]
+    lines, prefix = script.split("\n"), values.get("-C", PREFIX)
+    ours = [(first, end, *parse_directive(text)) for first, end, text in directives(lines, prefix)]
+    named = [unquoted(value) for *_, some, _ in ours for option, value in some if option == "-q"]
     queue = (values.get("-q") or (named[-1] if named else "") or default).partition("@")[0]
     word = properties.get(queue)
     if not word:
@@ -84,10 +131,10 @@ def filtered(arguments: List[str], script: str, queues: Queues) -> Tuple[str, st
         better = with_property(told, word)
         why = f"jobs of queue {queue} run on nodes with the property {word}: write -l nodes="
         return script, why + better
-    for number in ours:
-        lines[number] = _NODES.sub(
-            lambda found: found.group(1) + with_property(found.group(2), word or ""), lines[number]
-        )
+    for first, end, some, rest in reversed(ours):
+        new = changed(some, word)
+        if new != some:
+            lines[first:end] = [rendered(prefix, new, rest)]
     return "\n".join(lines), ""
 
 

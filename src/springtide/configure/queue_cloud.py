@@ -5,11 +5,11 @@ host's name and its entry. Nodes that join get more, from the daemon: see `sprin
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from shlex import quote
 
 from springtide.configure.cloud_node import render_head
-from springtide.configure.queue_node import part_of
+from springtide.configure.queue_node import HERE, part_of
 from springtide.node import entry as entries
 from springtide.ports import Entry, Site
 
@@ -32,13 +32,14 @@ class QueueCloudNode:
     entry: Callable[[str], Entry]
     address: str | None = None
     """The control host's, if nodes reach it by another one than the site's."""
-    servers: Callable[[str], Mapping[str, str]] = lambda here: {}
-    """Where the batch system's machines are, for nodes that find the control host at `here`."""
+    servers: Callable[[], Mapping[str, str]] = field(default=dict)
+    """Where the batch system's machines are, as for `QueueNode.others`, but told at once: the
+    daemon asks while all wait."""
 
     def user_data(self, site: Site) -> str:
         here = self.address or site.control_address
-        at = self.servers(here).get(self.control.split()[0], here)
-        head = render_head(self.control, at)
+        at = self.servers().get(self.control.split()[0])
+        head = render_head(self.control, here if at in (None, "", HERE) else at)
         return head + BOOT.format(script=quote(self._script()), nameless=NAMELESS)
 
     def _script(self) -> str:

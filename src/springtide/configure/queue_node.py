@@ -73,6 +73,7 @@ class QueueNode:
     async def prepare(self, site: Site) -> None:
         self.hosts.parent.mkdir(parents=True, exist_ok=True)
         self.host_key.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        await asyncio.to_thread(self.others)  # known then before the first node is made
         await self.install()
 
     async def publish(self, site: Site, addresses: Mapping[str, str]) -> None:

@@ -84,7 +84,6 @@ class Joining:
         """A welcome and a key, for a token."""
         node, ticket, verdict = await self._let_in(asked, peer)
         version = await self._accepted(asked, node)
-        self._require_expected(node)
         answer = await self._welcome(asked, node, peer, version)
         while (key := await self._admit(asked, ticket, verdict, peer)) is None:
             # Somebody was quicker: perhaps the node itself, that did not wait for its answer.
@@ -221,13 +220,14 @@ class Joining:
                 raise NotAdmitted(f"{asked.node} is not let in: {why}")
         return version
 
-    def _require_expected(self, node: Node) -> None:
-        """A pbs_mom that Torque does not expect yet is refused by it, and tries again only after
-        45 s; the node asks us again after a few."""
-        spec, expected = self.parts.spec, node.state not in (NodeState.REQUESTED, NodeState.BOOTING)
-        if isinstance(spec.batch, Torque) and "entry" in spec.gets(node.group) and not expected:
-            why = "Torque is not told yet where it is"
-            raise NotAdmitted(f"{node.name} has to wait: {why}", final=False)
+    def _too_early(self, node: Node) -> str:
+        """Why the node's program has to wait, if it has: a pbs_mom that Torque does not expect yet
+        is refused by it, and tries again only after 45 s; the node asks us again sooner. All else
+        it gets meanwhile: Torque may be told only after Ansible was there, which needs that."""
+        expected = node.state not in (NodeState.REQUESTED, NodeState.BOOTING)
+        if expected or not isinstance(self.parts.spec.batch, Torque):
+            return ""
+        return "Torque is not told yet where this machine is"
 
     async def _version(self) -> str:
         """Asked now and then: a thousand nodes may come at once, and one asks for all of them."""
@@ -258,6 +258,8 @@ class Joining:
 
         if self.lacking.is_over(node):
             forget_pushed(self.layout.boots, node)
+        if "entry" in wanted and (early := self._too_early(node)):
+            answer["entry"]["early"] = early
         return answer
 
     async def _lack(self, node: Node, why: str) -> None:

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Callable, Dict, Iterator, List, Sequence, Set, Tuple, Union
 
 from springtide.node import accounts, entry, features, fit, given, slurm
-from springtide.node.console import Failed, Later, Patience, Unfit, Waiting, say
+from springtide.node.console import Early, Failed, Later, Patience, Unfit, Waiting, say
 from springtide.node.daemon import KEY, Away, Daemon, Refused
 from springtide.node.given import Json
 from springtide.node.system import read, replace_file
@@ -204,6 +204,10 @@ def achieve(daemon: Daemon, name: str, steps: Sequence[Step], welcome: Json, beg
             daemon.note(name, time.monotonic() - began)
             daemon.report(at_once=name in AWAITED)
             return welcome
+        if isinstance(error, Early):
+            patience.wait(f"waiting: {error}")
+            welcome = newest(daemon, welcome)
+            continue
         why, before = str(error), noted
         if why != before:
             noted = why

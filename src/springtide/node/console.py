@@ -27,6 +27,11 @@ class Waiting(Exception):
     """Something is not there yet."""
 
 
+class Early(Waiting):
+    """The batch system does not expect this machine yet, as it should be; nobody need do anything,
+    however long it takes."""
+
+
 class Later(Waiting):
     """Something has to wait for the next boot; until then all is as it was, and works."""
 

@@ -11,7 +11,7 @@ from shlex import quote
 from typing import Dict, List, Sequence, Tuple
 
 from springtide.node import given
-from springtide.node.console import Failed, Unfit
+from springtide.node.console import Early, Failed, Unfit
 from springtide.node.given import Json
 from springtide.node.system import (
     BEGIN,
@@ -274,6 +274,8 @@ def _program(part: Json) -> str:
 
 def apply_entry(welcome: Json) -> None:
     part = welcome["entry"]
+    if part.get("early"):
+        raise Early(given.line(part["early"]))
     for path in part["directories"]:
         os.makedirs(given.path(path), exist_ok=True)
     for path in sorted(part["files"]):
