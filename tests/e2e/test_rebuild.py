@@ -5,6 +5,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -302,6 +303,26 @@ def test_rebuild_jobs_reboot_their_nodes_or_only_try_a_command(real: RealCluster
     until(lambda: real.states("i-[1-2]") == {"ready"})
     until(lambda: not real.slurm("squeue", "-h", "-a").strip())
     assert runs(real, "i-[1-4]") == {"i-1": "one", "i-2": "one", "i-3": "two", "i-4": "two"}
+
+
+def test_a_rebuild_job_that_is_cancelled_is_not_waited_for(real: RealCluster) -> None:
+    """`scancel` stops one that waits, and whoever watches is told."""
+    aim(real, general="one")
+    held = real.sbatch("sleep 1000", "-w", "i-3", "--exclusive")
+    until(lambda: real.job(held)["JobState"] == "RUNNING")
+    with ThreadPoolExecutor(1) as pool:
+        words = ("rebuild", "i-3", "--via", "jobs", "--force", "--yes")
+        watched = pool.submit(real.tide, *words)
+        until(lambda: real.slurm("squeue", "-h", "-a", "-p", "rebuild", "-o", "%j").strip() != "")
+        time.sleep(3)
+        assert not watched.done()
+        real.slurm("scancel", "--name=rebuild-i-3")
+        done = watched.result()
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "i-3: its job was cancelled, or it was not rebuilt" in done.stderr
+    assert real.job(held)["JobState"] == "RUNNING"
+    real.slurm("scancel", held)
+    until(lambda: not real.slurm("squeue", "-h", "-a").strip())
 
 
 @pytest.mark.accepts("E30")

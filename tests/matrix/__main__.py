@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 
 from tests.matrix.areas import AREAS, QUICK
 from tests.matrix.machine import Machine, machine
-from tests.matrix.report import Found, read_tests, stalls, summary, write
-from tests.matrix.roots import RELEASES, TOP, NotGiven, root_of
+from tests.matrix.report import Found, read_tests, summary, write, wrong
+from tests.matrix.roots import RELEASES, TOP, NotGiven, NotMade, root_of
 
 PAGE = TOP / "docs" / "slurm-versions.md"
 
@@ -37,20 +37,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(suite: str, areas: Sequence[str], whole: bool, processes: str) -> bool:
-    """Whether anything failed on this release."""
+    """Whether anything failed on this release, or anything asked for was not tried there."""
     try:
         with root_of(RELEASES[suite]) as root, machine(root) as there:
-            found = _found(suite, there, areas, whole, processes)
+            found, status = _found(suite, there, areas, whole, processes)
     except NotGiven as error:
         print(f"{suite}: SKIPPED, not given by the archive of this machine: {error}", flush=True)
         return False
+    except NotMade as error:
+        print(f"{suite}: FAILED, its root was not made: {error}", flush=True)
+        return True
     print(summary(found), flush=True)
     if whole:
         write(PAGE, found)
-    return bool(found.failed or stalls(found))
+    bad = wrong(found, areas, status)
+    for why in bad:
+        print(f"{suite}: FAILED, {why}", flush=True)
+    return bool(bad)
 
 
-def _found(suite: str, there: Machine, areas: Sequence[str], whole: bool, processes: str) -> Found:
+def _found(
+    suite: str, there: Machine, areas: Sequence[str], whole: bool, processes: str
+) -> tuple[Found, int]:
+    """What the tests found, and the status that pytest ended with."""
     found = Found(
         suite,
         slurm=there.told("slurmctld", "-V").split()[-1],
@@ -60,7 +69,7 @@ def _found(suite: str, there: Machine, areas: Sequence[str], whole: bool, proces
     print(f"{suite}: Slurm {found.slurm}, Python {found.python}", flush=True)
     files = [file for area in areas for file in AREAS[area]]
     spread = ["-n", processes, "--dist", "loadfile", "--no-loadscope-reorder"]
-    there.run(
+    status = there.run(
         "pytest",
         "-q",
         "--durations=15",
@@ -76,7 +85,7 @@ def _found(suite: str, there: Machine, areas: Sequence[str], whole: bool, proces
     if whole:
         there.run("python", "-m", "tests.matrix.starts", "/results/starts.json")
         found.starts = json.loads((there.results / "starts.json").read_text())
-    return found
+    return found, status
 
 
 if __name__ == "__main__":

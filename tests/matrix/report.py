@@ -3,7 +3,7 @@
 import json
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
@@ -101,6 +101,19 @@ def summary(found: Found) -> str:
     starts = [f"{nodes} node(s): {_spread(took)} s" for nodes, took in found.starts.items()]
     head = f"{found.suite}: Slurm {found.slurm}, Python {found.python} (passed / failed / skipped)"
     return "\n".join([head, *rows, *starts, *found.notes])
+
+
+def wrong(found: Found, areas: Iterable[str], status: int) -> list[str]:
+    """Why a run proves nothing of these areas, or the contrary; `status` is that of pytest."""
+    idle = [area for area in areas if not found.areas.get(area, Counts()).passed]
+    said = [f"nothing passed: {', '.join(idle)}"] if idle else []
+    if status not in (0, 1) or (status and not found.failed):
+        said.append(f"pytest ended with status {status}")
+    if found.failed:
+        said.append(f"{found.failed} failed")
+    if late := stalls(found):
+        said.append(f"{late} starts may have waited for Slurm's timer")
+    return said
 
 
 def stalls(found: Found) -> int:

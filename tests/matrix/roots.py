@@ -6,6 +6,7 @@ Python for them. It has nothing of this machine but where packages come from.
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -32,8 +33,16 @@ LEFT_OUT = ("PIP_FIND_LINKS", "UV_CACHE_DIR")
 INSTALL = Path(__file__).with_name("install.sh")
 
 
+NO_RELEASE = re.compile(r"^E: (The repository '.*' (?:does not have|no longer has) a Release file)")
+"""What apt says of a release that an archive which answers does not have."""
+
+
 class NotGiven(Exception):
-    """The archive that this machine uses does not have the release, or not all of it."""
+    """The archive that this machine uses does not have the release at all."""
+
+
+class NotMade(Exception):
+    """A root could not be made, for any other reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,27 +93,57 @@ def _packages(release: Release) -> list[str]:
 
 
 def _make(release: Release, root: Path) -> None:
-    """Beside its place, and moved there when it is whole; older ones of the release go."""
-    for old in root.parent.glob(f"{release.suite}-*"):
-        if old.is_dir():
-            shutil.rmtree(old)
+    """Beside its place, and moved there when it is whole; then older ones of the release go."""
     with tempfile.TemporaryDirectory(prefix=".making-", dir=root.parent) as name:
         new = Path(name, "root")
         _bootstrap(release, new)
         _install(new)
         new.rename(root)
+    for old in root.parent.glob(f"{release.suite}-*"):
+        if old.is_dir() and old != root:
+            _forget(old)
+
+
+def _forget(old: Path) -> None:
+    """Unless somebody uses it. It goes from its place at once, so that no part of it is taken for
+    the whole."""
+    with (
+        old.with_suffix(".lock").open("w") as lock,
+        tempfile.TemporaryDirectory(prefix=".going-", dir=old.parent) as name,
+    ):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        old.rename(Path(name, "root"))
 
 
 def _bootstrap(release: Release, root: Path) -> None:
     """The mirror may lag behind, as some do for weeks; its signature is checked all the same."""
-    command = ["mmdebstrap", "--quiet", "--mode=root", "--variant=minbase", "--format=directory"]
+    command = ["mmdebstrap", "--mode=root", "--variant=minbase", "--format=directory"]
     command += ["--aptopt=Acquire::Check-Valid-Until false", "--dpkgopt=force-unsafe-io"]
     command += [f"--include={','.join(_packages(release))}", release.suite, str(root)]
     suites = dict.fromkeys([release.suite, *(suite for _, suite in release.older)])
     sources = [f"deb {_archive()} {suite} main" for suite in suites]
-    done = subprocess.run([*command, *sources], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, *sources],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        env={**os.environ, "LC_ALL": "C.UTF-8"},
+    )
     if done.returncode:
-        raise NotGiven(done.stderr.strip().splitlines()[0] if done.stderr.strip() else "no reason")
+        raise failure(done.stderr)
+
+
+def failure(said: str) -> NotGiven | NotMade:
+    """What it means that mmdebstrap failed, which is told without `--quiet` alone."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    if lacks := next(filter(None, map(NO_RELEASE.match, lines)), None):
+        return NotGiven(lacks[1])
+    errors = [line for line in lines if line.startswith("E: ")] or lines[-5:]
+    return NotMade("\n".join(errors) or "mmdebstrap gave no reason")
 
 
 def _archive() -> str:
@@ -119,7 +158,7 @@ def _archive() -> str:
         if line.split()[1:] in (["bookworm", "main"], ["trixie", "main"], ["sid", "main"])
     )
     if not places:
-        raise NotGiven("apt knows no archive of Debian here: run `apt-get update`")
+        raise NotMade("apt knows no archive of Debian here: run `apt-get update`")
     return places[0]
 
 

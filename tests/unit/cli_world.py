@@ -205,6 +205,14 @@ class World:
 
         self.call(finish)
 
+    def cancel(self, job: str) -> None:
+        """Somebody cancels a job."""
+
+        async def cancel() -> None:
+            self.batch.cancel(job)
+
+        self.call(cancel)
+
     def boot(self) -> None:
         """Instances that were to boot for long run now, and those to come soon."""
 

@@ -85,6 +85,7 @@ def answers(world: World) -> dict[str, Any]:
         "PlannedJob": printed(world, "plan", "stop")["jobs"][0],
         "Changes": printed(world, "plan", "apply"),
         "RebuildJobs": daemon.post("/operations", REBUILD),
+        "Rebuilds": daemon.get("/rebuilds"),
         "Request": REBUILD,
         "Answer": daemon.post("/operations", {"operation": "resume", "nodes": "c1"}),
         **_applied(world, daemon),

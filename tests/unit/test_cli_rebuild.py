@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from springtide.cli.client import Client
 from springtide.cli.course import render_done
 from springtide.cli.endings import Exit
 from springtide.cli.images import render_images
-from springtide.cli.rebuild_jobs import decide_rebuilt
+from springtide.cli.rebuild_jobs import CANCELLED, count_idle, decide_rebuilt
 from springtide.configure.fake import FakeConfigurator
 from springtide.engine.course import Course
-from springtide.model import PLANS, Kind, Operation
+from springtide.model import PLANS, Kind, Operation, Request
 from tests.unit.cli_world import (
     LIMIT_S,
     LONG_S,
@@ -274,6 +275,46 @@ def test_jobs_rebuild_their_nodes_and_are_watched(world: World) -> None:
     assert images(world) == {"c1": "new", "c2": "new", "c3": "host"}
 
 
+def test_who_cancels_a_job_is_not_waited_for(world: World) -> None:
+    """Slurm knows nothing of it any more, and no rebuild was asked for."""
+    bump(world)
+    world.submit(3, LONG_S)
+    wait_until(lambda: world.batch.node("c1").job is not None)
+    words = ("rebuild", "c[1-2]", "--via", "jobs", "--yes")
+
+    def act() -> None:
+        rebuilds = {job.only: job.id for job in world.batch.open_jobs if job.only}
+        world.cancel(rebuilds["c1"])
+        world.finish("1")
+
+    done = world.run_until("… rebuild c[1-2]: 2 ready; see `squeue`", act, *words)
+    assert done.code == Exit.PARTLY, done.err
+    assert f"c1: {CANCELLED}" in done.err
+    assert done.out.splitlines()[-1] == "c2: rebuilt"
+    assert images(world) == {"c1": "host", "c2": "new", "c3": "host"}
+
+
+def test_a_job_is_told_to_wait_until_it_is_over_and_then_its_rebuild(world: World) -> None:
+    """From one to the other there is no moment at which nothing is told."""
+    bump(world)
+    daemon = Client(world.layout.state)
+    world.submit(3, LONG_S)
+    wait_until(lambda: world.batch.node("c1").job is not None)
+    assert daemon.get("/rebuilds") == {"jobs": [], "nodes": ""}
+    world.run("rebuild", "c1", "--via", "jobs", "--yes", "--no-wait")
+    assert daemon.get("/rebuilds") == {"jobs": ["2"], "nodes": ""}
+    world.cancel("2")
+    assert daemon.get("/rebuilds") == {"jobs": [], "nodes": ""}
+    asked = Request("by-hand", "rebuild-job", ("c1",), NOW, ("2",))
+    assert world.call(lambda: world.daemon.parts.record.store.receive(asked))
+    assert daemon.get("/rebuilds") == {"jobs": [], "nodes": "c1"}
+    world.run("rebuild", "c2", "--yes", "--no-wait")
+    assert daemon.get("/rebuilds") == {"jobs": [], "nodes": "c[1-2]"}
+    world.batch.unavailable = True
+    assert daemon.get("/rebuilds") == {"jobs": None, "nodes": "c[1-2]"}
+    world.batch.unavailable = False
+
+
 @pytest.mark.accepts("A12")
 def test_a_command_is_tried_and_nothing_is_rebuilt(world: World) -> None:
     bump(world)
@@ -376,6 +417,37 @@ def test_a_node_that_was_right_before_must_boot_again() -> None:
     right = {"c1": row("ready")}
     assert decide_rebuilt(right, [row("ready")]).waiting == {"c1": "ready"}
     assert decide_rebuilt(right, [row("ready", batch={"boot_at": 9.0})]).done == ("c1",)
+
+
+def test_a_node_whose_rebuild_failed_before_it_was_touched_is_not_waited_for() -> None:
+    why = "Slurm did not reboot it within 60 s"
+    for outdated in ("image a instead of b", None):
+        old = {"c1": row("ready", outdated=outdated)}
+        back = decide_rebuilt(old, [row("ready", outdated=outdated, reason=why)])
+        assert (back.fallen, back.exit) == ({"c1": why}, Exit.FAILED)
+        known = {"c1": row("ready", outdated=outdated, reason=why)}
+        assert decide_rebuilt(known, known.values()).waiting == {"c1": "ready"}
+    new = row("ready", generation=2, reason=why)
+    assert decide_rebuilt(old, [new]).done == ("c1",)
+
+
+@pytest.mark.parametrize("outdated", ["image a instead of b", None])
+def test_a_node_that_nobody_is_about_to_rebuild_is_not_waited_for(outdated: str | None) -> None:
+    old = {"c1": row("ready", outdated=outdated)}
+    assert decide_rebuilt(old, old.values(), ["c1"]).fallen == {"c1": CANCELLED}
+    assert decide_rebuilt(old, old.values(), ["c2"]).waiting == {"c1": "ready"}
+    assert decide_rebuilt(old, [row("joining")], ["c1"]).waiting == {"c1": "joining"}
+    assert decide_rebuilt(old, [row("ready", generation=2)], ["c1"]).done == ("c1",)
+
+
+def test_looks_at_which_nobody_is_about_to_rebuild_a_node_are_counted_in_a_row() -> None:
+    jobs = {"c1": "5", "c2": "6", "c3": "7"}
+    once = count_idle({}, jobs, {"jobs": ["5"], "nodes": "c2"})
+    assert once == {"c3": 1}
+    twice = count_idle(once, jobs, {"jobs": ["9"], "nodes": ""})
+    assert twice == {"c1": 1, "c2": 1, "c3": 2}
+    assert count_idle(twice, jobs, {"jobs": ["7"], "nodes": ""}) == {"c1": 2, "c2": 2}
+    assert count_idle(twice, jobs, {"jobs": None, "nodes": ""}) == {}
 
 
 # --- update --------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from springtide.api.asked import (
 from springtide.api.boot import show_boot
 from springtide.api.machines import show_machines
 from springtide.api.peers import is_batch, peer_of
+from springtide.api.rebuilds import show_rebuilds
 from springtide.api.timeline import show_timeline, show_typical
 from springtide.api.why import tell_why
 from springtide.batch import slurm_rebuild
@@ -60,6 +61,7 @@ def create_app(daemon: Daemon) -> Starlette:
         Route("/operations", change.operate, methods=["POST"]),
         Route("/operations/{id}", operation),
         Route("/operations/{id}/cancel", change.cancel, methods=["POST"]),
+        Route("/rebuilds", show_rebuilds),
         Route("/drain", change.drain, methods=["POST"]),
         Route("/undrain", change.undrain, methods=["POST"]),
         Route("/apply", change.apply, methods=["POST"]),

@@ -83,6 +83,14 @@ class FakeScheduler:
         _stop(job.end)
         self._end(job)
 
+    def cancel(self, id: str) -> None:
+        """A job that waits or runs is no more."""
+        job = self._open.pop(id)
+        _stop(job.end)
+        job.state, job.ended_at = "CANCELLED", self._now()
+        self.finished.append(job)
+        self._let_go(job.nodes)
+
     def boot_seen(self, name: str) -> None:
         """The instance of a node runs; in a moment its slurmd will report."""
         if node := self._nodes.get(name):

@@ -1,9 +1,10 @@
-"""`tide rebuild --via jobs`: Slurm runs a job for each node, which reboots it; watched by its end.
+"""`tide rebuild --via jobs`: Slurm runs a job for each node; watched until the node is rebuilt.
 
-There is no operation to follow, for Slurm decides when each job starts; the nodes are looked at.
+When a job starts, the daemon is asked, and an operation rebuilds the node after it. Slurm decides
+when that is, so there is no operation to follow yet: jobs, rebuilds and nodes are looked at.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from springtide.cli import output
 from springtide.cli.client import Client, Json
@@ -12,7 +13,11 @@ from springtide.cli.operations import render_fallen
 from springtide.cli.progress import Progress, looks, patiently, watching
 from springtide.cli.standing import Standing
 from springtide.model import NodeState
-from springtide.nodeset import fold
+from springtide.nodeset import expand, fold
+
+LOOKS = 10
+"""So often in a row nobody must be about to rebuild a node before it is believed."""
+CANCELLED = "its job was cancelled, or it was not rebuilt"
 
 
 def by_jobs(daemon: Client, body: Json, no_wait: bool) -> Exit:
@@ -24,7 +29,7 @@ def by_jobs(daemon: Client, body: Json, no_wait: bool) -> Exit:
         return Exit.DONE
     was = {row["name"]: row for row in before if row["name"] in jobs}
     with watching(tuple) as progress:
-        standing = _watch(daemon, was, progress)
+        standing = _watch(daemon, jobs, was, progress)
     for line in render_fallen(dict(standing.fallen)):
         output.note(f"tide: {line}")
     if standing.done:
@@ -37,19 +42,42 @@ def _rows(daemon: Client, names: str) -> list[Json]:
     return rows
 
 
-def _watch(daemon: Client, was: Mapping[str, Json], progress: Progress) -> Standing:
+def _watch(
+    daemon: Client, jobs: Mapping[str, str], was: Mapping[str, Json], progress: Progress
+) -> Standing:
+    """Nodes are looked at last: what rebuilds that are over have made of them is seen then."""
     names = fold(was)
+    idle: dict[str, int] = {}
     for _ in looks():
+        idle = count_idle(idle, jobs, patiently(lambda: daemon.get("/rebuilds"), progress))
         rows = patiently(lambda: _rows(daemon, names), progress)
-        standing = decide_rebuilt(was, rows)
+        standing = decide_rebuilt(was, rows, [n for n, times in idle.items() if times >= LOOKS])
         if not standing.waiting:
             break
         progress.now(f"… rebuild {names}: {standing.render()}; see `squeue`")
     return standing
 
 
-def decide_rebuilt(was: Mapping[str, Json], rows: Iterable[Json]) -> Standing:
-    """Who runs what the file wants since the jobs were submitted, and who never came back."""
+def count_idle(before: Mapping[str, int], jobs: Mapping[str, str], seen: Json) -> dict[str, int]:
+    """Nodes whose job is over and that no rebuild is at, and at how many looks in a row.
+
+    A batch system that does not answer says nothing of its jobs.
+    """
+    if seen["jobs"] is None:
+        return {}
+    waiting, begun = set(seen["jobs"]), set(expand(seen["nodes"]) if seen["nodes"] else ())
+    idle = [name for name, id in jobs.items() if id not in waiting and name not in begun]
+    return {name: before.get(name, 0) + 1 for name in idle}
+
+
+def decide_rebuilt(
+    was: Mapping[str, Json], rows: Iterable[Json], idle: Collection[str] = ()
+) -> Standing:
+    """Who runs what the file wants since the jobs were submitted, and who never will.
+
+    A rebuild that fails before the node was touched returns it to service, with the reason. The
+    `idle` are those that nobody is about to rebuild any more.
+    """
     done: list[str] = []
     fallen: dict[str, str] = {}
     waiting: dict[str, str] = {}
@@ -61,6 +89,10 @@ def decide_rebuilt(was: Mapping[str, Json], rows: Iterable[Json]) -> Standing:
             fallen[name] = row["reason"] or f"it is {state}"
         elif state == NodeState.READY and not row["outdated"] and _is_fresh(was[name], row):
             done.append(name)
+        elif state == NodeState.READY and row["reason"] not in ("", was[name]["reason"]):
+            fallen[name] = row["reason"]
+        elif state == NodeState.READY and name in idle:
+            fallen[name] = CANCELLED
         else:
             waiting[name] = state
     return Standing(tuple(done), fallen, waiting)

@@ -165,9 +165,9 @@ class BatchSystem(Protocol):
         ...
 
     async def submit_rebuilds(self, nodes: Iterable[str], command: str | None) -> Mapping[str, str]:
-        """One job for each node, ahead of all others, that reboots it; answers their ids.
+        """One job for each node, ahead of all others, that has it rebuilt; answers their ids.
 
-        With a command the jobs run that instead of a reboot.
+        With a command the jobs run that, and nothing is rebuilt.
         """
         ...
 
