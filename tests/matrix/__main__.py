@@ -13,6 +13,8 @@ from tests.matrix.machine import Machine, machine
 from tests.matrix.report import Found, read_tests, summary, write, wrong
 from tests.matrix.roots import RELEASES, TOP, NotGiven, NotMade, root_of
 
+STARTS = "starts"
+"""Not an area with tests: how long jobs take to start."""
 PAGE = TOP / "docs" / "slurm-versions.md"
 
 
@@ -20,27 +22,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.matrix", description=__doc__)
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=", ".join(RELEASES))
     parser.add_argument("--quick", action="store_true", help="some areas, and no page is written")
-    parser.add_argument("--areas", default="", help=f"only these, by comma: {', '.join(AREAS)}")
+    parser.add_argument(
+        "--areas", default="", help=f"only these, by comma: {', '.join(AREAS)}, {STARTS}"
+    )
     parser.add_argument("-n", default="3", help="how many processes run tests")
     chosen = parser.parse_args(arguments)
     areas = [area for area in chosen.areas.split(",") if area] or list(
-        QUICK if chosen.quick else AREAS
+        QUICK if chosen.quick else (*AREAS, STARTS)
     )
-    if unknown := {*chosen.suites} - RELEASES.keys() | {*areas} - AREAS.keys():
+    if unknown := {*chosen.suites} - RELEASES.keys() | {*areas} - AREAS.keys() - {STARTS}:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     if os.geteuid() != 0:
         parser.error("roots and namespaces need root")
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    whole = not chosen.quick and not chosen.areas
-    bad = [suite for suite in chosen.suites or RELEASES if _run(suite, areas, whole, chosen.n)]
+    told, n = not chosen.quick, chosen.n
+    bad = [suite for suite in chosen.suites or RELEASES if _run(suite, areas, told, n)]
     return 1 if bad else 0
 
 
-def _run(suite: str, areas: Sequence[str], whole: bool, processes: str) -> bool:
+def _run(suite: str, areas: Sequence[str], told: bool, processes: str) -> bool:
     """Whether anything failed on this release, or anything asked for was not tried there."""
     try:
         with root_of(RELEASES[suite]) as root, machine(root) as there:
-            found, status = _found(suite, there, areas, whole, processes)
+            found, status = _found(suite, there, areas, processes)
     except NotGiven as error:
         print(f"{suite}: SKIPPED, not given by the archive of this machine: {error}", flush=True)
         return False
@@ -48,17 +52,15 @@ def _run(suite: str, areas: Sequence[str], whole: bool, processes: str) -> bool:
         print(f"{suite}: FAILED, its root was not made: {error}", flush=True)
         return True
     print(summary(found), flush=True)
-    if whole:
+    if told:
         write(PAGE, found)
-    bad = wrong(found, areas, status)
+    bad = wrong(found, [area for area in areas if area != STARTS], status)
     for why in bad:
         print(f"{suite}: FAILED, {why}", flush=True)
     return bool(bad)
 
 
-def _found(
-    suite: str, there: Machine, areas: Sequence[str], whole: bool, processes: str
-) -> tuple[Found, int]:
+def _found(suite: str, there: Machine, areas: Sequence[str], processes: str) -> tuple[Found, int]:
     """What the tests found, and the status that pytest ended with."""
     found = Found(
         suite,
@@ -67,7 +69,7 @@ def _found(
         date=f"{datetime.now(UTC):%Y-%m-%d}",
     )
     print(f"{suite}: Slurm {found.slurm}, Python {found.python}", flush=True)
-    files = [file for area in areas for file in AREAS[area]]
+    files = [file for area in areas for file in AREAS.get(area, ())]
     spread = ["-n", processes, "--dist", "loadfile", "--no-loadscope-reorder"]
     status = there.run(
         "pytest",
@@ -82,7 +84,7 @@ def _found(
     report = there.results / "tests.xml"
     assert report.exists(), f"{suite}: pytest did not come to its end"
     read_tests(report, found)
-    if whole:
+    if STARTS in areas:
         there.run("python", "-m", "tests.matrix.starts", "/results/starts.json")
         found.starts = json.loads((there.results / "starts.json").read_text())
     return found, status

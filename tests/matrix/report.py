@@ -4,7 +4,7 @@ import json
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
@@ -60,7 +60,8 @@ class Found:
     python: str
     date: str
     areas: dict[str, Counts] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    notes: dict[str, list[str]] = field(default_factory=dict)
+    """Of each area, the tests that did not pass, and why."""
     starts: dict[str, list[float]] = field(default_factory=dict)
 
     @property
@@ -71,16 +72,16 @@ class Found:
 def read_tests(path: Path, found: Found) -> None:
     """Adds what a report of pytest (JUnit XML) says."""
     for case in ET.parse(path).iter("testcase"):  # noqa: S314 - our own pytest wrote it
-        area = area_of(case.get("classname", "")) or _area_of_file(case)
-        counts = found.areas.setdefault(area or "elsewhere", Counts())
+        area = area_of(case.get("classname", "")) or _area_of_file(case) or "elsewhere"
+        counts, notes = found.areas.setdefault(area, Counts()), found.notes.setdefault(area, [])
         bad = [node for kind in ("failure", "error") for node in case.findall(kind)]
         skipped = case.find("skipped")
         if bad:
             counts.failed += 1
-            found.notes.append(f"failed: {case.get('name')}: {_first_line(bad[0])}")
+            notes.append(f"failed: {case.get('name')}: {_first_line(bad[0])}")
         elif skipped is not None:
             counts.skipped += 1
-            found.notes.append(f"skipped: {case.get('name')}: {_first_line(skipped)}")
+            notes.append(f"skipped: {case.get('name')}: {_first_line(skipped)}")
         else:
             counts.passed += 1
 
@@ -100,7 +101,8 @@ def summary(found: Found) -> str:
     rows = [f"{area:22} {found.areas[area]}" for area in AREAS if area in found.areas]
     starts = [f"{nodes} node(s): {_spread(took)} s" for nodes, took in found.starts.items()]
     head = f"{found.suite}: Slurm {found.slurm}, Python {found.python} (passed / failed / skipped)"
-    return "\n".join([head, *rows, *starts, *found.notes])
+    notes = [note for some in found.notes.values() for note in some]
+    return "\n".join([head, *rows, *starts, *notes])
 
 
 def wrong(found: Found, areas: Iterable[str], status: int) -> list[str]:
@@ -129,11 +131,23 @@ def _spread(took: Sequence[float]) -> str:
 
 
 def write(page: Path, found: Found) -> None:
-    """The page with this run; what it says of other releases stays."""
+    """The page with this run; what it says of other releases, and of other areas, stays."""
     kept = {one.suite: one for one in read_runs(page)}
-    kept[found.suite] = found
+    kept[found.suite] = _beside(found, kept.get(found.suite))
     runs = sorted(kept.values(), key=lambda one: _number(one.slurm))
     page.write_text(render(runs))
+
+
+def _beside(found: Found, before: Found | None) -> Found:
+    """What was found, with what an earlier run on the same Slurm found of other areas."""
+    if before is None or before.slurm != found.slurm:
+        return found
+    return replace(
+        found,
+        areas=before.areas | found.areas,
+        notes=before.notes | found.notes,
+        starts=found.starts or before.starts,
+    )
 
 
 def render(runs: Sequence[Found]) -> str:
@@ -167,7 +181,12 @@ def render(runs: Sequence[Found]) -> str:
 
 
 def _notes(runs: Sequence[Found]) -> str:
-    lines = [f"- {one.slurm}, {note}" for one in runs for note in one.notes]
+    lines = [
+        f"- {one.slurm}, {area}, {note}"
+        for one in runs
+        for area, notes in one.notes.items()
+        for note in notes
+    ]
     return "\n".join(["", "## Failed and skipped", "", *lines, ""]) if lines else ""
 
 
