@@ -71,6 +71,7 @@ boot() {
     mount -t tmpfs none "$new/run"
     mount -t tmpfs none "$new/tmp"
     for place in "$root" $(cat "$root/places" 2>/dev/null); do
+        mkdir -p "$new$place"
         mount -t tmpfs -o mode=755 none "$new$place"
         mkdir "$new$place/shared"
         mount --bind "$place/shared" "$new$place/shared"
