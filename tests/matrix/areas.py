@@ -23,9 +23,7 @@ AREAS: Mapping[str, Sequence[str]] = {
     "faults": ["tests/e2e/test_faults.py"],
     "join": ["tests/e2e/test_join.py"],
 }
-QUICK = (
-    "demo", "autoscaling", "adapter", "conformance", "attach", "resize", "rebuild", "accounting",
-)  # fmt: skip
+QUICK = ("demo", "autoscaling", "adapter", "conformance", "resize", "accounting")
 """For every change."""
 
 

@@ -39,4 +39,5 @@ ip route add default via 192.0.2.1
 pivot_root . .old
 umount -l /.old
 cd /springtide
-exec /usr/bin/env -i PATH=/opt/env/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 "$@"
+# Not instead of this shell, which as the first process looks after what its children leave.
+/usr/bin/env -i PATH=/opt/env/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 "$@"
