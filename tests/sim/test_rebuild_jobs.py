@@ -29,7 +29,6 @@ async def begun(world: World, daemon: Daemon) -> FakeJob:
     return job
 
 
-@pytest.mark.accepts("A3", "A30")
 async def test_no_job_comes_between_a_rebuild_job_and_its_rebuild(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     async with world.living(Life()) as daemon:
