@@ -86,6 +86,7 @@ def _parts(spec: Cluster, kept: Kept) -> Parts:
         ),
         software=_software(spec, wiring, record),
         remade=lambda other: _parts(other, kept),
+        outdated=wiring.outdated,
         gallery=kept.gallery,
         membership=wiring.membership if wiring.membership.groups else None,
     )

@@ -1,5 +1,6 @@
 """The part of `compose` for Slurm: one of the cluster's own, or one that is there without us."""
 
+from functools import partial
 from pathlib import Path
 from string import digits
 
@@ -41,7 +42,16 @@ def wired(spec: Cluster, batch: SlurmSpec, polled: BatchSystem | None = None) ->
         membership=_membership(spec, port, node),
         key=node.key,
         port=port,
+        outdated=partial(_are_others, spec, attached_places(spec)) if batch.attach else None,
     )
+
+
+def _are_others(spec: Cluster, known: Places) -> bool:
+    """Whether nodes find things elsewhere by now; not while slurm.conf cannot be read."""
+    try:
+        return attached_places(spec) != known
+    except DaemonError:
+        return False
 
 
 def _system(
@@ -69,10 +79,16 @@ def view(spec: Cluster, batch: SlurmSpec) -> View:
     layout = Layout(spec.state)
     if not batch.attach:
         return View((layout.conf, layout.munge_key.parent))
-    found = attached_places(spec)
+    if spec.ansible:
+        layout.munge_key.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return attached_view(spec, batch, attached_places(spec))
+
+
+def attached_view(spec: Cluster, batch: SlurmSpec, found: Places) -> View:
+    """Of an existing Slurm; makes no directory."""
+    layout = Layout(spec.state)
     paths = [layout.conf, munge_key(batch).parent, *(file.parent for file in found.files)]
     if spec.ansible:  # nodes have their host key there
-        layout.munge_key.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         paths.append(layout.munge_key.parent)
     private = found.socket.is_relative_to(RUN)
     return View(tuple(dict.fromkeys(paths)), () if private else (found.socket.parent,))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from springtide import decide, failures, prune
+from springtide import decide, failures, prune, service
 from springtide.builds import Builds
 from springtide.configure.accounts import Accounts
 from springtide.engine import Engine
@@ -26,7 +26,7 @@ from springtide.nodeset import fold
 from springtide.people import People
 from springtide.polling import Poller
 from springtide.ports import Unavailable
-from springtide.prologs import Prologs, Together
+from springtide.prologs import STARTS, Prologs, Together
 from springtide.reconcile import Reconciler
 from springtide.roster import Roster
 from springtide.spec import Cluster, UnknownNodes
@@ -169,13 +169,27 @@ class Daemon:
             self._gather.add(kept)
         return strange
 
-    async def rebuild_for_job(self, job: str, names: Iterable[str]) -> None:
-        """A rebuild job has its nodes now: they take no other job before they are rebuilt, which
-        begins when this one is over. Those that are not up start with the new image anyway.
+    async def prolog(self, job: str, names: Sequence[str], afresh: bool = False) -> str:
+        """Returns when a job may start on these nodes (or need not be waited for), with why."""
+        limit_s = self.spec.timing.start + self.spec.timing.stop
+        return await self.prologs.wait(job, names, limit_s, afresh)
+
+    async def rebuild_for_job(self, job: str, names: Sequence[str]) -> str:
+        """The prolog of a rebuild job: its nodes take no other job before they are rebuilt, which
+        begins when this one is over.
+
+        A node that is still on its way up may have been launched before the file named another
+        image: that is looked at when it is there.
         """
         up = tuple(node.name for node in self.parts.record.of(names, NodeState.READY))
         if up:
             await self._rebuilding.ask((job, up))
+        why = await self.prolog(job, names)
+        came = self.parts.record.of(set(names).difference(up), NodeState.READY)
+        late = service.outdated(self.spec, came, (), self.parts.wanted_images())
+        if late and why in STARTS:
+            await self._rebuilding.ask((job, tuple(late)))
+        return why
 
     async def _have_rebuilt(self, asked: Sequence[tuple[str, Sequence[str]]]) -> None:
         """One request for all jobs that begin together, so that one operation has their nodes."""
@@ -206,11 +220,14 @@ class Daemon:
         await submit(kind, names, asked_by="batch", reason=why)
 
     async def _rebuild(self, names: Iterable[str], why: str, ids: Sequence[str]) -> None:
-        """Nodes that a rebuild is at already are in good hands."""
-        begun = self.engine.at(Kind.REBUILD)
-        rest = [name for name in names if name not in begun]
+        """Nodes that a rebuild is to begin with, or is at, are in good hands; not those that it
+        has brought back, though it may not have ended."""
+        ready = {node.name for node in self.parts.record.of(names, NodeState.READY)}
+        back = ready - self.engine.queued(Kind.REBUILD)
+        held = self.engine.at(Kind.REBUILD) - back
+        rest = [name for name in names if name not in held]
         submit = partial(self.engine.submit, asked_by="batch", reason=why)
-        options = {"via": self.parts.rebuilds_via}
+        options = {"via": self.parts.rebuilds_via, "by_jobs": True}
         await submit(Kind.REBUILD, rest, requests=ids, options=options)
 
     async def _rebooted(

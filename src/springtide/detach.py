@@ -23,6 +23,6 @@ def leave(spec: Cluster) -> tuple[Path, ...]:
     needed = Attachment(spec).leave()
     if needed.programs:
         programs(spec).retire()
-    kept = [layout.include] if needed.include else []
+    kept = [layout.include] if needed.include or needed.former else []
     kept += [layout.programs] if needed.programs else []
     return (*kept, layout.stored_spec) if kept else ()

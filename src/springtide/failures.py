@@ -5,11 +5,12 @@ heard of the node, and the end of what it said. SIGNS has what may be the matter
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from ipaddress import ip_address
+from itertools import zip_longest
 from math import floor
 from signal import Signals
 from time import gmtime, strftime
@@ -70,7 +71,7 @@ def classify(
     If nobody could log in to it (`shut_out`), that is not for what its slurmd did.
     """
     lines = _lines(console)
-    known = tuple(line for line in lines if _KNOWN.search(line))
+    known = tuple(_known(lines))
     boot = _Boot(node, instance, batch_node, known, bool(lines), shut_out)
     for kind, sign in SIGNS.items():
         if (particular := sign(boot)) is not None:
@@ -143,6 +144,10 @@ _KNOWN = re.compile(
     r"|^/run/tide/boot: (?:line )?\d+: "
 )
 """Lines of batch systems, munge and our own boot script: what else is said is for admins only."""
+_TOOL = re.compile(
+    r"^(?:cat|chmod|chown|cp|date|getent|grep|install|ln|mkdir|mv|rm|sed|setpriv|sleep): "
+)
+"""How lines begin of what our boot script runs; they are its own just before it ends."""
 _ERROR = re.compile(
     r"\b(?:error|fatal|panic|failed|cannot|denied|not found|no such|unable)\b|LOG_ERROR"
     r"|^[^|]*\|[^|]*\|[^|]*\|(?-i:[EC])\|",  # Grid Engine's level, behind the host
@@ -229,6 +234,13 @@ def _lines(console: str) -> list[str]:
     return [line for line in plain if line and not line.startswith(PHASE)]
 
 
+def _known(lines: Sequence[str]) -> Iterator[str]:
+    """Those that may be quoted."""
+    for line, after in zip_longest(lines, lines[1:], fillvalue=""):
+        if _KNOWN.search(line) or (_TOOL.search(line) and _ENDED.search(after)):
+            yield line
+
+
 def _unsigned(line: str) -> str:
     """Without whose line it is, where that is told anyway."""
     return _DAEMON.sub("", line, count=1)
@@ -286,7 +298,7 @@ def _died(boot: _Boot) -> str | None:
     if boot.state is not InstanceState.BROKEN:
         return None
     if boot.ended is not None:
-        return boot.errors or boot.ended
+        return boot.quoted or boot.ended
     said = f"it had said: {boot.quoted}" if boot.quoted else boot.last_words
     return f"killed, or its machine; {said}" if said else ""
 

@@ -167,6 +167,7 @@ def prolog(settings: Settings, environ: dict[str, str]) -> int:
         "name": environ.get("SLURM_JOB_NAME"),
         "nodes": environ.get("SLURM_JOB_NODELIST"),
         "partition": environ.get("SLURM_JOB_PARTITION") or None,
+        "uid": environ.get("SLURM_JOB_UID"),
     }
     needed = is_needed(settings, environ.get("SLURM_JOB_PARTITION", ""))
     if message["job"] and concerns(settings, environ.get("SLURM_JOB_NODELIST", "")):

@@ -182,9 +182,8 @@ class Planner:
 
     def warnings(self, wanted: Cluster) -> list[str]:
         """What would not work with another cluster file until somebody does something."""
-        groups = wanted.groups
         return [
-            f"image {groups[key].image}: {why}; run `tide image build {groups[key].image}`"
+            f"image {wanted.image_of(key)}: {why}; run `tide image build {wanted.image_of(key)}`"
             for key, why in images.unbuilt(wanted, self.parts.gallery.made).items()
         ]
 

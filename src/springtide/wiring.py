@@ -3,7 +3,7 @@
 `compose_slurm` and `compose_queue` make a Wiring each; `compose` puts the rest around it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,14 @@ class View:
 
     seen: tuple[Path, ...]
     hidden: tuple[Path, ...] = ()
+    """Each node has one of its own there."""
+
+    def read_only(self, path: Path, writable: Iterable[Path]) -> Path | None:
+        """What is seen that a path lies in; None where a node may write, as to `writable`."""
+        kinds = ((self.hidden, 0), (self.seen, 1), (writable, 2))
+        around = [(one, kind) for ones, kind in kinds for one in ones if path.is_relative_to(one)]
+        nearest, kind = max(around, default=(path, 0))
+        return nearest if kind == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,8 @@ class Wiring:
     """The munge key that nodes get, where the batch system has one."""
     port: int | None = None
     """slurmctld's; none of other batch systems."""
+    outdated: Callable[[], bool] | None = None
+    """Whether a Slurm that is not ours has other places by now; takes a moment."""
     served: Sequence[Serves] = ()
     """What it needs besides on the control host."""
 

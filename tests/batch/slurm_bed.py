@@ -156,7 +156,9 @@ class SlurmBed:
                 self.cut(name)
         if "slurmctld" not in self._running:
             self.start_slurmctld()
-        self.told("scancel", "--user=nobody")
+        # Not by their owner: 26.05 takes `nobody` for no user.
+        if jobs := self.told("squeue", "--noheader", "-o", "%A").split():
+            self.told("scancel", "--quiet", *jobs)
         listed = f"nodename={','.join(nodes)}"
         self.told("scontrol", "update", listed, "state=down", "reason=reset")
         until(lambda: not self.told("squeue", "--noheader"))

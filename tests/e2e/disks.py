@@ -7,9 +7,10 @@ from pathlib import Path
 
 from springtide.layout import Layout
 
-TOKEN = rb"TIDE_TOKEN=([^\s']{16,})"
+TOKEN = rb"TIDE_TOKEN=([0-9]+\.[\w-]{22})"
 KEY = rb'"generation": [0-9]+, "key": "([^"]{8,200})"'
-"""What a node joined with, and what it got for that; as they lie on its disk."""
+"""What a node joined with, and what it got for that; as they lie on its disk, whole: a journal may
+have them compressed, too, and broken off."""
 
 
 def found(disk: Path, pattern: bytes) -> bytes:

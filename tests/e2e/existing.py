@@ -196,7 +196,8 @@ def existing(
             site.start()
             yield site
         except BaseException:
-            for path in (*root.glob("*.out"), *root.glob("slurmctld/*.log"), *root.glob("s/log/*")):
+            wanted = ("*.out", "slurmctld/*.log", "s/log/*", "s/boots/*")
+            for path in (path for each in wanted for path in root.glob(each)):
                 print(f"=== {path.name}", *path.read_text().splitlines()[-40:], sep="\n")
             raise
         finally:

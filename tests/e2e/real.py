@@ -27,6 +27,7 @@ from springtide.layout import Layout
 from springtide.ports import Unavailable
 from springtide.spec import load
 from springtide.steps.work import insist
+from tests.as_user import as_user
 from tests.leftovers import owned
 
 T = TypeVar("T")
@@ -119,8 +120,11 @@ class RealCluster:
         self.daemon.wait(timeout=LIMIT_S)
         self.start_daemon()
 
-    def tide(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    def tide(
+        self, *arguments: str, user: str | None = None, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "springtide.cli.main", *arguments]
+        command = as_user(user, *command) if user else command
         env = {**os.environ, "TIDE_STATE": str(self.state), "COLUMNS": "200"}
         options = {"timeout": COMMAND_S, **options}
         return subprocess.run(

@@ -145,6 +145,7 @@ MINIMUM = SPEC.replace('"c-[1-4]"', '"c-[1-4]", min: 1').replace("2s", "1h")
 @pytest.mark.timeout(500)
 def test_an_attached_cluster_follows_its_file_and_says_what_is_wrong() -> None:
     with existing(MINIMUM, 17041, "enable_configless") as site:
+        before = site.conf.read_bytes()
         do_as_told(site, site.attach().stdout)
         assert site.conf.with_name("springtide.conf").is_symlink()
         site.restart_slurmctld()
@@ -170,10 +171,14 @@ def test_an_attached_cluster_follows_its_file_and_says_what_is_wrong() -> None:
 
         assert site.tide("deploy", str(site.file)).returncode == Exit.WRONG
         site.conf.write_text(re.sub("include .*", "", site.conf.read_text()))
-        if not Change.RELOADS_ALL.applies(installed()):
-            assert site.tide("destroy", "--yes").returncode == Exit.PARTLY
-            site.restart_slurmctld()
-        assert site.tide("destroy", "--yes").returncode == Exit.DONE
+        destroyed = site.tide("destroy", "--yes")
+        site.restart_slurmctld()
+        for left in (destroyed, site.attach("--remove")):
+            assert left.returncode == Exit.PARTLY, left.stdout + left.stderr
+            assert f"\n  PrologSlurmctld={site.root}/etc/prolog\n" in left.stdout
+        site.conf.write_bytes(before)
+        site.restart_slurmctld()
+        assert site.attach("--remove").returncode == Exit.DONE
         assert not site.state.exists()
 
 
@@ -201,6 +206,7 @@ def work_as_any_cluster(site: Existing) -> None:
     assert site.job(waiting)["JobState"] == "PENDING"
     assert site.tide("start").returncode == Exit.DONE
     site.finished(waiting)
+    assert site.job(waiting)["Restarts"] == "0"
     assert site.job(static)["JobState"] == "RUNNING"
     (site.shared / "third").touch()
     site.finished(static)
@@ -266,6 +272,9 @@ def test_what_would_not_work_is_found_before_anything_is_changed(
         assert f"set `batch: {{prolog: {site.root}/etc/prolog}}`" in unchained
         site.conf.write_bytes(before + b"ResumeProgram=/usr/sbin/wake\n")
         assert "✗ their programs: ResumeProgram is /usr/sbin/wake" in found(SPEC)
+        spool = f"{site.root}/etc/spool"
+        site.conf.write_bytes(before + f"SlurmdSpoolDir={spool}\n".encode())
+        assert f"✗ places: SlurmdSpoolDir is {spool}, but container nodes see" in found(SPEC)
         site.conf.write_bytes(before)
         with monkeypatch.context() as patch:
             patch.setenv("PATH", f"{old_slurm(site)}:{os.environ['PATH']}")

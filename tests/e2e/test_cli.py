@@ -20,6 +20,7 @@ import pytest
 
 from springtide.batch.slurm_service import parse_stat, read
 from springtide.cli.endings import Exit
+from tests.as_user import as_user
 from tests.e2e.real import LIMIT_S, until
 from tests.leftovers import place
 
@@ -431,8 +432,7 @@ def test_a_taken_port_is_told_before_anything_is_made(lab: Lab) -> None:
 
 def test_only_root_can_deploy(lab: Lab) -> None:
     done = subprocess.run(
-        [*TIDE, "deploy", str(lab.file)],
-        user="nobody",
+        as_user("nobody", *TIDE, "deploy", str(lab.file)),
         env=ENVIRONMENT,
         capture_output=True,
         text=True,

@@ -14,6 +14,7 @@ import pytest
 
 from springtide.cli.endings import Exit
 from springtide.providers.containers.links import bridge_name
+from tests.as_user import as_user
 from tests.e2e import mpi
 from tests.e2e.mpi import RUN
 from tests.e2e.real import LIMIT_S, remains, until
@@ -27,7 +28,7 @@ pytestmark = [
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "containers.yaml"
 TIDE = [sys.executable, "-m", "springtide.cli.main"]
-ENVIRONMENT = {key: os.environ[key] for key in ("PATH", "PYTHONPATH") if key in os.environ}
+ENVIRONMENT = {key: os.environ[key] for key in ("PATH", "PYTHONPATH", "HOME") if key in os.environ}
 Done = subprocess.CompletedProcess[str]
 
 
@@ -405,8 +406,7 @@ def test_a_kernel_that_does_not_allow_it_is_told(lab: Lab) -> None:
 
 def test_only_root_can_have_a_control_container(lab: Lab) -> None:
     done = subprocess.run(
-        [*TIDE, "deploy", str(lab.file)],
-        user="nobody",
+        as_user("nobody", *TIDE, "deploy", str(lab.file)),
         env=ENVIRONMENT,
         capture_output=True,
         text=True,

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from springtide.providers.containers.locks import directory_lock
+from tests.as_user import as_user
 from tests.e2e.real import until
 from tests.ports import free_ports
 
@@ -195,7 +196,7 @@ def test_a_killed_daemon_is_told_with_its_last_words_and_its_cluster_removed() -
 
 
 def test_without_rights_nothing_is_made() -> None:
-    command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *DEMO]
+    command = as_user("nobody", *DEMO)
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 1
     assert "you are not root" in done.stderr

@@ -14,6 +14,8 @@ from tests.e2e.real import RealCluster, cluster, until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 
+STEADY = 20
+"""So many looks in a row show what lasts."""
 SPEC = """
 cluster: service
 admin_group: games
@@ -32,8 +34,7 @@ def real() -> Iterator[RealCluster]:
 
 def as_another(real: RealCluster, *arguments: str, code: Exit = Exit.DONE) -> str:
     """The command, of a person who is not root but may change the cluster."""
-    who: dict[str, Any] = {"user": "games", "group": "games", "extra_groups": []}
-    done = real.tide(*arguments, **who, stdin=subprocess.DEVNULL)
+    done = real.tide(*arguments, user="games", stdin=subprocess.DEVNULL)
     said = done.stdout + done.stderr
     assert done.returncode == code, said
     return said
@@ -118,11 +119,28 @@ def test_a_drain_outlives_a_stop_and_force_ends_it(real: RealCluster) -> None:
     assert real.events(node="d-1") == before, "nothing was done, so nothing is told"
 
 
+def put_down(real: RealCluster, *names: str) -> None:
+    """By a person, for good: what a node that was just undrained answers to a ping of Slurm 24.11
+    returns it to service, though it was put down since."""
+    looks = dict.fromkeys(names, 0)
+
+    def are_down() -> bool:
+        for name in names:
+            if real.node(name)["State"].startswith("DOWN"):
+                looks[name] += 1
+            else:
+                looks[name] = 0
+                down = (f"nodename={name}", "state=down", "reason=kernel panic")
+                real.slurm("scontrol", "update", *down)
+        return min(looks.values()) > STEADY
+
+    until(are_down, pause_s=0.1)
+
+
 @pytest.mark.accepts("X9")
 def test_what_a_person_put_down_comes_back_by_their_undrain(real: RealCluster) -> None:
     """One node in service, and one that is off."""
-    for name in ("d-1", "d-4"):
-        real.slurm("scontrol", "update", f"nodename={name}", "state=down", "reason=kernel panic")
+    put_down(real, "d-1", "d-4")
     said = as_another(real, "undrain", "d-1,d-4", code=Exit.FAILED)
     assert "d-[1,4] put down by root; say --force" in said
     said = tide(real, "undrain", "d-[1,4]", "--dry-run")
@@ -133,7 +151,7 @@ def test_what_a_person_put_down_comes_back_by_their_undrain(real: RealCluster) -
     until(lambda: real.node("d-1")["State"] == "IDLE+CLOUD")
     until(lambda: real.node("d-4")["State"] == "IDLE+CLOUD+POWERED_DOWN")
     assert [e["what"] for e in real.events(node="d-4")][-1] == "undrain asked"
-    real.slurm("scontrol", "update", "nodename=d-1", "state=down", "reason=kernel panic")
+    put_down(real, "d-1")
     as_another(real, "undrain", "d-1", "--force")
     until(lambda: real.node("d-1")["State"] == "IDLE+CLOUD")
 

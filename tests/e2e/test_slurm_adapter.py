@@ -16,6 +16,7 @@ from springtide.batch import slurm_conf, slurm_nodes, slurm_service
 from springtide.batch.slurm import Slurm
 from springtide.batch.slurm_nodes import MOST_NODES
 from springtide.batch.slurm_versions import Change, one_job_at_a_time
+from springtide.nodeset import expand
 from springtide.ports import OURS, BatchNode, Power, Site, Unavailable
 from springtide.spec import load
 from tests.e2e.slurm_lab import Lab, called, early_in_a_second, job_in, made_lab, seen, until
@@ -638,6 +639,7 @@ async def test_a_drain_that_ends_while_its_node_is_off_leaves_it_fit_for_jobs(la
     await is_asked_for(lab, slurm, "c1", "c2", "c3", "c4")
 
 
+@before(Change.HEARS_THE_POWERED_DOWN)
 async def test_release_cures_what_slurm_waits_to_hear_from_though_it_is_off(lab: Lab) -> None:
     """As an admin's own undrain leaves it; what somebody has drained is left alone."""
     slurm = await lab.up("c[1-3]")
@@ -780,10 +782,11 @@ async def test_a_reboot_keeps_every_drain_but_ours(lab: Lab) -> None:
         for name in ("c1", "c2", "c3"):
             await seen(slurm, name, lambda node: "REBOOT_ISSUED" in node.flags)
         lab.admin_drains("c3", "fan")
+        program = "rebuild" if Change.POWER_ACTIONS.applies(installed()) else "reboot"
 
         async def rebooted() -> bool:
-            names = [call.split()[1] for call in await called(lab, "reboot")]
-            return sorted(",".join(names).split(",")) == ["c1", "c2", "c3"]
+            names = [call.split()[1] for call in await called(lab, program)]
+            return sorted(expand(",".join(names))) == ["c1", "c2", "c3"]
 
         await until(rebooted)
         assert not any(node.registered for node in (await slurm.nodes()).values())
@@ -795,6 +798,22 @@ async def test_a_reboot_keeps_every_drain_but_ours(lab: Lab) -> None:
     assert wish(nodes["c3"]) == (True, "root", "fan")
     assert wish(after) == (False, None, "")
     assert nodes["c4"].power is Power.DOWN, "it had nothing to reboot"
+
+
+@before(Change.KEEPS_REBOOTING)
+async def test_a_node_that_answered_as_its_reboot_began_comes_back_all_the_same(lab: Lab) -> None:
+    """Slurm takes it for idle then; an admin's `state=idle` has the same effect."""
+    slurm = await lab.up("c[1-2]")
+    reboot = ("scontrol", "reboot", "ASAP", "nextstate=RESUME", "reason=rebuild image:two")
+    async with lab.joined(slurm, "c1", "c2"):
+        lab.run(*reboot, "c[1-2]")
+        for name in ("c1", "c2"):
+            await seen(slurm, name, lambda node: "REBOOT_ISSUED" in node.flags)
+    lab.run("scontrol", "update", "nodename=c1", "state=idle")
+    await slurm.expect(["c1", "c2"])
+    async with lab.joined(slurm, "c1", "c2"):
+        nodes = await slurm.nodes()
+    assert {(n.state, *wish(n)) for n in nodes.values()} == {("IDLE", False, None, "")}
 
 
 async def test_a_reboot_waits_for_jobs_and_can_be_called_off(lab: Lab) -> None:

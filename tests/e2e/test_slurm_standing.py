@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import subprocess
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
@@ -50,6 +51,12 @@ class Stand:
 
     def pid(self, service: str) -> int:
         return int((self.layout.run / f"{service}.pid").read_text().split()[0])
+
+    def submit(self) -> str:
+        """A job that only waits."""
+        command = ["sbatch", "--parsable", "--hold", "-o", "/dev/null", "--wrap=true"]
+        environment = {**os.environ, "SLURM_CONF": str(self.layout.conf / "slurm.conf")}
+        return subprocess.check_output(command, env=environment, cwd="/", text=True).strip()
 
     def kill(self, *services: str) -> None:
         """As the machine does when it goes down: without a word, and gone."""
@@ -118,6 +125,17 @@ async def test_all_are_started_again_whatever_a_switched_off_machine_left(stand:
     finally:
         bystander.kill()
         await bystander.wait()
+
+
+async def test_a_slurmctld_killed_soon_after_its_first_start_keeps_its_queue(stand: Stand) -> None:
+    """26.05 does not start without files that it saves minutes later."""
+    slurm = stand.slurm()
+    await slurm.reload(HERE)
+    job = stand.submit()
+    until(lambda: (stand.layout.state / "slurmctld" / "job_state").exists())
+    stand.kill("slurmctld")
+    assert "slurmctld started" in await stand.slurm().reload(HERE)
+    assert [job.id for job in await stand.slurm().jobs()] == [job]
 
 
 async def test_what_is_wanted_but_was_never_applied_is_not_missed(stand: Stand) -> None:

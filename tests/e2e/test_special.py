@@ -10,11 +10,14 @@ from datetime import datetime
 
 import pytest
 
+from springtide.batch.slurm_versions import Change
 from tests.e2e.real import RealCluster, cluster, until
+from tests.slurm_release import before
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 
 
+@before(Change.SHOWS_POWERED_DOWN)
 @pytest.mark.accepts("E4")
 def test_nodes_above_the_minimum_are_cloud_nodes_hidden_until_used() -> None:
     with cluster(

@@ -11,6 +11,7 @@ switched off: timers, consoles, and parts of cloud-init.
 import shutil
 import subprocess
 from pathlib import Path
+from platform import freedesktop_os_release
 
 from tests.libvirt import initrd, kernel
 from tests.libvirt.kept import Image, digest, kept, write_disk
@@ -20,7 +21,8 @@ CMDLINE = (
     "net.ifnames=0 apparmor=0 selinux=0 audit=0 systemd.show_status=0 systemd.gpt_auto=0"
 )
 SIZE_MB = 1536
-RELEASE = "bookworm"
+RELEASE = freedesktop_os_release()["VERSION_CODENAME"]
+"""This machine's: slurmctld takes slurmds that are not much older, and none that are newer."""
 PACKAGES = (
     "cloud-init", "dbus", "iproute2", "kmod", "munge", "nfs-common", "openssh-server", "procps",
     "python3", "slurmd", "systemd-sysv", "udev",
@@ -33,7 +35,7 @@ MASKED = (
     "rpcbind.socket", "rpc-statd-notify.service", "nfs-blkmap.service",
     "systemd-pstore.service", "systemd-firstboot.service", "systemd-hwdb-update.service",
     "systemd-journal-catalog-update.service", "systemd-update-utmp.service",
-    "systemd-update-utmp-runlevel.service", "cloud-init-hotplugd.socket", "cloud-config.service",
+    "systemd-update-utmp-runlevel.service", "cloud-init-hotplugd.socket",
     "dev-hugepages.mount", "dev-mqueue.mount", "proc-sys-fs-binfmt_misc.automount",
     "run-rpc_pipefs.mount", "sys-fs-fuse-connections.mount", "sys-kernel-config.mount",
     "sys-kernel-debug.mount", "sys-kernel-tracing.mount", "systemd-binfmt.service",
@@ -52,7 +54,7 @@ def debian_image() -> Image:
     here = Path(__file__).parent
     sources = [here / name for name in ("debian.py", "initrd.py", "kernel.py", "kept.py")]
     files = [*sources, initrd.INIT, *sorted(NODE.iterdir())]
-    key = digest(files, [package.name, package.version])
+    key = digest(files, [RELEASE, package.name, package.version])
     return kept(f"debian-{key}", CMDLINE, lambda work, new: _build(package, work, new))
 
 
@@ -94,7 +96,9 @@ def _plant_modules(root: Path, unpacked: kernel.Unpacked) -> None:
 def _settle(root: Path) -> None:
     """Nothing of the machine that built it, and nothing of a cluster."""
     units = root / "etc" / "systemd" / "system"
-    for name in MASKED:
+    # A newer cloud-init runs its stages in one process, which waits for each to be asked for.
+    staged = (root / "usr/lib/systemd/system/cloud-init-main.service").exists()
+    for name in MASKED if staged else (*MASKED, "cloud-config.service"):
         (units / name).unlink(missing_ok=True)
         (units / name).symlink_to("/dev/null")
     for name in OFF:

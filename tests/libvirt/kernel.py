@@ -1,5 +1,6 @@
 """Debian's kernel for clouds, downloaded and unpacked, never installed. Called by `image`."""
 
+import lzma
 import re
 import subprocess
 from collections.abc import Iterable
@@ -32,14 +33,18 @@ class Unpacked:
         return self.root / "lib" / "modules" / self.release
 
     def with_needed(self, names: Iterable[str]) -> list[str]:
-        """Paths of modules below `modules`, each after those it needs."""
+        """Paths of modules below `modules`, each after those it needs, but for what is built in."""
         needs = parse_needs((self.modules / "modules.dep").read_text())
-        paths = {Path(path).stem.replace("-", "_"): path for path in needs}
+        paths = {_name(path): path for path in needs}
+        built_in = {*map(_name, (self.modules / "modules.builtin").read_text().split())}
         ordered: dict[str, None] = {}
-        for name in names:
-            path = paths[name.replace("-", "_")]
+        for path in (paths[name] for name in map(_name, names) if name not in built_in):
             ordered |= dict.fromkeys([*reversed(needs[path]), path])
         return list(ordered)
+
+
+def _name(path: str) -> str:
+    return Path(path).stem.replace("-", "_")
 
 
 def parse_needs(text: str) -> dict[str, list[str]]:
@@ -72,9 +77,19 @@ def unpack(package: Package, work: Path) -> Unpacked:
     _download(package, root)
     (archive,) = root.glob("*.deb")
     _run("dpkg-deb", "-x", str(archive), str(root))
+    _plain(root)
     (modules,) = (root / "lib" / "modules").iterdir()
     _run("/usr/sbin/depmod", "-b", str(root), modules.name)
     return Unpacked(root, modules.name)
+
+
+def _plain(root: Path) -> None:
+    """As Debian 12 has it: newer ones have modules below /usr, and compressed."""
+    if not (root / "lib").exists():
+        (root / "lib").symlink_to("usr/lib")
+    for path in (root / "lib" / "modules").rglob("*.ko.xz"):
+        path.with_suffix("").write_bytes(lzma.decompress(path.read_bytes()))
+        path.unlink()
 
 
 def _download(package: Package, to: Path) -> None:

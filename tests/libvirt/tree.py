@@ -13,16 +13,17 @@ from tests.libvirt.kernel import Unpacked
 
 NODE = Path(__file__).with_name("node")
 PACKAGES = ("busybox-static", "libc6", "munge", "slurm-wlm-basic-plugins", "slurmd", "bash", "dash")
-PYTHON = ("libpython3.11-minimal", "libpython3.11-stdlib", "python3.11-minimal")
+VERSIONED = Path("/usr/bin/python3").readlink().name
+PYTHON = (f"lib{VERSIONED}-minimal", f"lib{VERSIONED}-stdlib", f"{VERSIONED}-minimal")
 """An interpreter with its standard library, for the agent."""
 PROGRAMS = (
-    "/bin/bash", "/bin/dash", "/usr/bin/getent", "/usr/bin/munge", "/usr/bin/python3.11",
+    "/bin/bash", "/bin/dash", "/usr/bin/getent", "/usr/bin/munge", f"/usr/bin/{VERSIONED}",
     "/usr/bin/scontrol", "/usr/bin/setpriv", "/usr/bin/srun", "/usr/bin/unmunge",
     "/usr/sbin/munged", "/usr/sbin/slurmd", "/usr/sbin/slurmstepd",
 )  # fmt: skip
 PLUGINS = Path("/usr/lib/x86_64-linux-gnu/slurm-wlm")
 UNUSED = re.compile(
-    "burst_buffer|cray|dbv|hypercube|knl|lua|mysql|nonstop|openapi|pmi|rest_auth|spank|torus"
+    "burst_buffer|cray|dbv|hypercube|knl|lua|mysql|nonstop|openapi|pmix|rest_auth|spank|torus"
 )
 """Plugins that no node needs; some would bring libraries with them."""
 USERS = ("root", "munge", "slurm", "nobody")
@@ -70,7 +71,8 @@ def _library() -> list[Path]:
     command = ["dpkg-query", "-L", *PYTHON]
     listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     files = [Path(line) for line in listed.splitlines() if line.startswith("/usr/lib/python3")]
-    compiled = [path.parent / "__pycache__" / f"{path.stem}.cpython-311.pyc" for path in files]
+    tag = VERSIONED.removeprefix("python").replace(".", "")
+    compiled = [path.parent / "__pycache__" / f"{path.stem}.cpython-{tag}.pyc" for path in files]
     return [path for path in [*files, *compiled] if path.is_file()]
 
 
@@ -112,7 +114,7 @@ def _plant_settings(root: Path) -> None:
     (root / "sbin" / "init").symlink_to("/bin/busybox")
     (root / "sbin" / "modprobe").symlink_to("/bin/busybox")
     (root / "usr" / "bin" / "env").symlink_to("/bin/busybox")
-    (root / "usr" / "bin" / "python3").symlink_to("python3.11")
+    (root / "usr" / "bin" / "python3").symlink_to(VERSIONED)
     names = ("passwd", "group", "shadow", "hosts")
     (root / "etc" / "nsswitch.conf").write_text("".join(f"{name}: files\n" for name in names))
 

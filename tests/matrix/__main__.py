@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -49,15 +50,28 @@ def _run(suite: str, areas: Sequence[str], told: bool, processes: str) -> bool:
         print(f"{suite}: SKIPPED, not given by the archive of this machine: {error}", flush=True)
         return False
     except NotMade as error:
-        print(f"{suite}: FAILED, its root was not made: {error}", flush=True)
+        print(f"{suite}: FAILED, {error}", flush=True)
         return True
     print(summary(found), flush=True)
-    if told:
-        write(PAGE, found)
     bad = wrong(found, [area for area in areas if area != STARTS], status)
+    if told and status in (0, 1):  # else it broke off, and says nothing of what it did not come to
+        write(PAGE, found)
     for why in bad:
         print(f"{suite}: FAILED, {why}", flush=True)
     return bool(bad)
+
+
+def _commit() -> str:
+    """With a mark where anything but the page differs from it."""
+    commit = _git("rev-parse", "--short", "HEAD")
+    return commit + "-dirty" * bool(
+        _git("status", "--porcelain", "--", ".", f":!{PAGE.relative_to(TOP)}")
+    )
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=TOP, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
 
 
 def _found(suite: str, there: Machine, areas: Sequence[str], processes: str) -> tuple[Found, int]:
@@ -66,7 +80,7 @@ def _found(suite: str, there: Machine, areas: Sequence[str], processes: str) -> 
         suite,
         slurm=there.told("slurmctld", "-V").split()[-1],
         python=there.told("python", "-V").split()[-1],
-        date=f"{datetime.now(UTC):%Y-%m-%d}",
+        run=f"{datetime.now(UTC):%Y-%m-%d %H:%M} ({_commit()})",
     )
     print(f"{suite}: Slurm {found.slurm}, Python {found.python}", flush=True)
     files = [file for area in areas for file in AREAS.get(area, ())]
@@ -82,10 +96,12 @@ def _found(suite: str, there: Machine, areas: Sequence[str], processes: str) -> 
         *files,
     )
     report = there.results / "tests.xml"
-    assert report.exists(), f"{suite}: pytest did not come to its end"
+    if not report.exists():
+        raise NotMade(f"pytest ended with status {status} and no report")
     read_tests(report, found)
     if STARTS in areas:
-        there.run("python", "-m", "tests.matrix.starts", "/results/starts.json")
+        if there.run("python", "-m", "tests.matrix.starts", "/results/starts.json"):
+            raise NotMade("the starts were not measured")
         found.starts = json.loads((there.results / "starts.json").read_text())
     return found, status
 

@@ -23,7 +23,9 @@ AREAS: Mapping[str, Sequence[str]] = {
     "faults": ["tests/e2e/test_faults.py"],
     "join": ["tests/e2e/test_join.py"],
 }
-QUICK = ("demo", "autoscaling", "adapter", "conformance", "resize", "accounting")
+QUICK = (
+    "demo", "autoscaling", "adapter", "conformance", "attach", "resize", "rebuild", "accounting",
+)  # fmt: skip
 """For every change."""
 
 

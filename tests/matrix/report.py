@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
-from springtide.batch.slurm_versions import Change, shown
+from springtide.batch.slurm_versions import ALIKE, Change, shown
 from tests.matrix.areas import AREAS, area_of
 
 PAGE = """\
@@ -36,6 +36,10 @@ a timer of 30 s.
 ## What versions do differently
 
 {changes}
+
+And where one way suits all of them:
+
+{alike}
 {notes}"""
 TIMER_S = 14.0
 """A start that took longer may have waited for Slurm's timer."""
@@ -46,6 +50,8 @@ class Counts:
     passed: int = 0
     failed: int = 0
     skipped: int = 0
+    run: str = ""
+    """When, and of which commit."""
 
     def __str__(self) -> str:
         return f"{self.passed} / {self.failed} / {self.skipped}"
@@ -58,7 +64,8 @@ class Found:
     suite: str
     slurm: str
     python: str
-    date: str
+    run: str
+    """When this was, and of which commit; earlier runs of other areas may stand beside it."""
     areas: dict[str, Counts] = field(default_factory=dict)
     notes: dict[str, list[str]] = field(default_factory=dict)
     """Of each area, the tests that did not pass, and why."""
@@ -73,7 +80,8 @@ def read_tests(path: Path, found: Found) -> None:
     """Adds what a report of pytest (JUnit XML) says."""
     for case in ET.parse(path).iter("testcase"):  # noqa: S314 - our own pytest wrote it
         area = area_of(case.get("classname", "")) or _area_of_file(case) or "elsewhere"
-        counts, notes = found.areas.setdefault(area, Counts()), found.notes.setdefault(area, [])
+        counts = found.areas.setdefault(area, Counts(run=found.run))
+        notes = found.notes.setdefault(area, [])
         bad = [node for kind in ("failure", "error") for node in case.findall(kind)]
         skipped = case.find("skipped")
         if bad:
@@ -152,8 +160,8 @@ def _beside(found: Found, before: Found | None) -> Found:
 
 def render(runs: Sequence[Found]) -> str:
     versions = _table(
-        ["Debian", "Slurm", "Python", "run on"],
-        [[one.suite, one.slurm, one.python, one.date] for one in runs],
+        ["Debian", "Slurm", "Python", "oldest run of an area", "newest"],
+        [[one.suite, one.slurm, one.python, *_first_and_last(one)] for one in runs],
     )
     areas = _table(
         ["", *(one.slurm for one in runs)],
@@ -174,10 +182,21 @@ def render(runs: Sequence[Found]) -> str:
     changes = _table(
         ["since", "Slurm"], [[shown(one.value.release), one.value.what] for one in Change]
     )
+    alike = _table(["since", "Slurm"], [[shown(one.release), one.what] for one in ALIKE])
     text = PAGE.format(
-        versions=versions, areas=areas, starts=starts, changes=changes, notes=_notes(runs)
+        versions=versions,
+        areas=areas,
+        starts=starts,
+        changes=changes,
+        alike=alike,
+        notes=_notes(runs),
     )
     return f"{text}\n<!-- {data} -->\n"
+
+
+def _first_and_last(found: Found) -> list[str]:
+    runs = sorted(counts.run for counts in found.areas.values())
+    return [runs[0], runs[-1]] if runs else [found.run, found.run]
 
 
 def _notes(runs: Sequence[Found]) -> str:
@@ -205,7 +224,10 @@ def read_runs(page: Path) -> list[Found]:
 def _found(row: Mapping[str, object]) -> Found:
     found = Found(**row)  # type: ignore[arg-type]
     areas: Mapping[str, Mapping[str, int]] = row["areas"]  # type: ignore[assignment]
-    found.areas = {area: Counts(**counts) for area, counts in areas.items()}
+    found.areas = {
+        area: Counts(**{"run": found.run, **counts})  # type: ignore[arg-type]
+        for area, counts in areas.items()
+    }
     return found
 
 

@@ -42,7 +42,7 @@ class NotGiven(Exception):
 
 
 class NotMade(Exception):
-    """A root could not be made, for any other reason."""
+    """A root, or what was to be found in it, could not be made; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +172,6 @@ def _install(root: Path) -> None:
         if key.startswith(PASSED_ON) and key not in LEFT_OUT
     ]
     spaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-    subprocess.run(
-        [*spaces, "bash", "-eu", str(INSTALL), str(root), ENVIRONMENT, *given], check=True
-    )
+    install = ["bash", "-eu", str(INSTALL), str(root), ENVIRONMENT, *given]
+    if status := subprocess.run([*spaces, *install], check=False).returncode:
+        raise NotMade(f"Python's packages were not installed: status {status}")

@@ -5,12 +5,13 @@ import os
 import shutil
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from springtide.ports import Instance, InstanceState
-from springtide.providers.containers import links
+from springtide.providers.containers import forgotten, links
 from springtide.providers.containers.instances import intend, write_intent
 from springtide.providers.containers.site import read_ground
 from tests.providers.machine import (
@@ -134,6 +135,41 @@ async def test_a_container_whose_directory_was_removed_makes_way(machine: Machin
     shutil.rmtree(machine.directory(BLUE) / "instances/n0")
     await containers.remove(BLUE)
     await eventually(lambda: processes(BLUE) == [])
+
+
+async def test_a_container_of_a_cluster_in_a_container_is_not_taken_for_a_forgotten_one(
+    tmp_path: Path,
+) -> None:
+    """It may have our name, and `/proc` shows what runs in containers too."""
+    program = tmp_path / "providers" / "containers" / "init.sh"
+    program.parent.mkdir(parents=True)
+    program.write_text("sleep 1000\n:\n")
+    space = ("unshare", "--pid", "--fork", "--kill-child")
+    environment = {**os.environ, "TIDE_CLUSTER": "nested", "TIDE_NODE": "n0"}
+
+    async def started(*spaces: str) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(*spaces, "sh", program, env=environment)
+
+    ours, theirs = await started(*space), await started(*space, *space)
+    try:
+        await eventually(lambda: len(running_in(program)) == 2)
+        forgotten.end("nested")
+        await asyncio.wait_for(ours.wait(), 20)
+        assert theirs.returncode is None
+        assert len(running_in(program)) == 1
+    finally:
+        theirs.kill()
+        await theirs.wait()
+
+
+def running_in(program: Path) -> list[Path]:
+    """The processes that run it, but for those that have it started."""
+    wanted = f"sh\0{program}\0".encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found += [path] if path.read_bytes() == wanted else []
+    return found
 
 
 async def test_an_intent_without_a_process_is_launched_by_the_next_create(

@@ -25,11 +25,12 @@ from springtide.ports import (
     Transient,
 )
 from springtide.providers.cloud import Catalog
-from springtide.providers.libvirt import images, marks, provider
+from springtide.providers.libvirt import checks, images, marks, provider
 from springtide.providers.libvirt.domain import Paths, memory_mib, render_domain
-from springtide.providers.libvirt.errors import decide_class
+from springtide.providers.libvirt.errors import advice, decide_class
 from springtide.providers.libvirt.marks import Mark, decide_state
 from springtide.providers.libvirt.network import Known, Range, decide_address, mac_of
+from springtide.providers.libvirt.storage import Disks
 from springtide.spec import Flavor, Image
 from springtide.spec.clouds import Libvirt
 
@@ -75,6 +76,39 @@ def test_errors_become_their_class(
     code: int, domain: int, message: str, kind: type[CloudError]
 ) -> None:
     assert decide_class(code, domain, message) is kind
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "driver"),
+    [
+        (3, "this function is not supported by the connection driver: {}LookupByName", "network"),
+        (3, "this function is not supported by the connection driver: {}Destroy", ""),
+        (5, "no connection driver available for qemu:///system", "qemu"),
+        (38, "no connection driver available for qemu:///system", ""),
+    ],
+)
+def test_a_part_of_libvirt_that_is_missing_is_named(code: int, message: str, driver: str) -> None:
+    said = advice(code, message.format("virNetwork"))
+    assert (f"install libvirt-daemon-driver-{driver} " in said) if driver else said == ""
+
+
+class WithoutDrivers:
+    """A libvirtd of Debian 13, with none of the packages that it recommends."""
+
+    def __getattr__(self, name: str) -> Any:
+        def refuse(*_: object) -> None:
+            called = f"vir{name[0].upper()}{name[1:]}"
+            error = libvirt.libvirtError("")
+            error.err = (3, 18, f"not supported by the connection driver: {called}", 2, *[None] * 5)
+            raise error
+
+        return refuse
+
+
+def test_a_pool_that_cannot_be_looked_for_is_not_taken_for_one_to_be_made() -> None:
+    look = checks._tried("disks", lambda: checks._disks(WithoutDrivers(), Disks(Path("/srv"))))
+    assert look.ok is False
+    assert "install libvirt-daemon-driver-storage on its host" in look.text
 
 
 def test_a_mark_is_read_as_it_was_written() -> None:

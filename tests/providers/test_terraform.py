@@ -105,7 +105,8 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     terraform = shutil.which("terraform") or shutil.which("tofu")
-    assert terraform, "install terraform or tofu: nothing stands in for it"
+    if terraform is None:
+        pytest.skip("there is neither terraform nor tofu, and nothing stands in for them")
     shutil.copytree(MODULE, tmp_path / "module")
     (tmp_path / "calls").touch()
     program = tmp_path / "terraform"

@@ -7,9 +7,11 @@ import pytest
 
 from springtide.batch.fake import FakeJob
 from springtide.daemon import Daemon
-from springtide.model import Kind
+from springtide.model import Kind, NodeState
+from springtide.ports import Rejected
+from springtide.prologs import STARTS
 from tests.sim.test_service import TEXT, TIMING, apply, deployed, drained, running, spec, until
-from tests.sim.world import Life, World
+from tests.sim.world import Life, World, first
 
 pytestmark = pytest.mark.looptime
 
@@ -80,3 +82,88 @@ async def test_a_node_that_is_off_needs_no_rebuild(tmp_path: Path) -> None:
         await daemon.rebuild_for_job("7", ["c4"])
         assert await drained(world) == set()
         assert daemon.engine.at(Kind.REBUILD) == frozenset()
+
+
+@pytest.mark.parametrize("state", [NodeState.REQUESTED, NodeState.JOINING])
+async def test_a_node_on_its_way_up_with_the_image_of_before_is_rebuilt_when_it_is_there(
+    tmp_path: Path, state: NodeState
+) -> None:
+    world = world_of(tmp_path)
+    async with world.living(Life()) as daemon:
+        await deployed(daemon)
+        await daemon.people.suspend(["c4"], "root")
+        await until(lambda: "c4" not in running(world))
+        world.cloud.faults.before_s = 5
+        await daemon.people.resume(["c4"], "root")
+        await until(lambda: daemon.parts.record.nodes["c4"].state is state)
+        await apply(world, daemon, spec(min=4, image="two"))
+        jobs = await daemon.people.rebuild_by_jobs(["c4"], None, {})
+        assert {*jobs} == {"c4"}
+        await until(lambda: running(world).get("c4") == "two" and not daemon.engine.claimed())
+        assert await drained(world) == set()
+        assert world.batch.open_jobs == []
+
+
+async def test_rebuild_jobs_that_end_one_by_one_have_their_nodes_rebuilt_in_one_round(
+    tmp_path: Path,
+) -> None:
+    """One that cannot be made again keeps no other from its rebuild."""
+    world = world_of(tmp_path)
+    async with world.living(Life()) as daemon:
+        await deployed(daemon)
+        await apply(world, daemon, spec(min=4, image="two"))
+        world.cloud.faults.refused_nodes["c1"] = Rejected("no such disk")
+        jobs = [world.batch.submit(1, 60 + part / 2) for part in range(4)]
+        await until(lambda: {job.state for job in jobs} == {"RUNNING"})
+        asked = (daemon.rebuild_for_job(job.id, job.nodes) for job in jobs)
+        assert {*await asyncio.gather(*asked)} <= STARTS
+        others = dict.fromkeys(NODES - {"c1"}, "two")
+        await until(lambda: running(world) == others and not daemon.engine.claimed())
+        done = await daemon.parts.record.store.operations()
+        (rebuild,) = [one for one in done if one.kind is Kind.REBUILD]
+        assert {*rebuild.nodes} == NODES
+        assert {*rebuild.fallen} == {"c1"}
+
+
+async def test_a_job_that_gets_its_node_before_the_last_rebuild_has_ended_is_not_forgotten(
+    tmp_path: Path,
+) -> None:
+    """The file wants another image by then; Slurm learns of the instance while the job begins."""
+    world = world_of(tmp_path)
+    told = asyncio.Event()
+
+    async def slow(instances: object) -> None:
+        told.set()
+        await asyncio.sleep(30)
+
+    async with world.living(Life()) as daemon:
+        await deployed(daemon)
+        world.batch.set_instances = slow  # type: ignore[method-assign]
+        await apply(world, daemon, spec(min=4, image="two"))
+        await daemon.people.rebuild(["c1"], "root", {})
+        await until(lambda: running(world).get("c1") == "two" and told.is_set())
+        await apply(world, daemon, spec(min=4, image="one"))
+        assert daemon.engine.at(Kind.REBUILD) == {"c1"}
+        await daemon.people.rebuild_by_jobs(["c1"], None, {})
+        await until(lambda: running(world).get("c1") == "one" and not daemon.engine.claimed())
+        assert await drained(world) == set()
+
+
+@pytest.mark.parametrize("dies_at", range(0, 200, 8))
+async def test_a_daemon_that_dies_while_rebuild_jobs_begin_leaves_no_node_as_it_was(
+    tmp_path: Path, dies_at: int
+) -> None:
+    world = world_of(tmp_path)
+    async with world.living(Life()) as daemon:
+        await deployed(daemon)
+        await apply(world, daemon, spec(min=4, image="two"))
+    async with world.living(Life()) as daemon:
+        life = world.life
+        assert life is not None
+        await daemon.people.rebuild_by_jobs(NODES, None, {})
+        life.dies_at = life.passed + dies_at
+        await first(life.over.wait(), until(lambda: not world.batch.open_jobs))
+    async with world.living(Life()) as daemon:
+        await until(lambda: {*running(world).values()} == {"two"} and not daemon.engine.claimed())
+        assert await drained(world) == set()
+        assert world.batch.killed_jobs == {}

@@ -16,6 +16,7 @@ from springtide.batch.fake import FakeJob, Timing
 from springtide.daemon import Daemon
 from springtide.model import Kind, NodeState, Operation, OperationState
 from springtide.people import Answer
+from springtide.ports import Site, Unavailable
 from springtide.spec import Cluster, parse
 from tests.sim.world import LIFE, Life, World
 
@@ -73,6 +74,28 @@ def running(world: World) -> dict[str, str | None]:
 
 async def drained(world: World) -> set[str]:
     return {name for name, node in (await world.batch.nodes()).items() if node.drained}
+
+
+async def test_a_file_that_is_put_back_after_one_that_broke_the_batch_system_is_written_again(
+    tmp_path: Path,
+) -> None:
+    """It equals the last one that was applied well, but that is not what the batch system has."""
+    world = world_of(tmp_path)
+    good, bad = spec(), spec(drain="2d")
+    async with world.living(Life()) as daemon:
+        await deployed(daemon)
+        reload = world.batch.reload
+
+        async def dies(site: Site) -> str:
+            raise Unavailable("slurmctld died at its start")
+
+        world.batch.reload = dies  # type: ignore[method-assign]
+        (broken,) = await ended(daemon, await apply(world, daemon, bad))
+        assert (broken.kind, broken.state) == (Kind.UPDATE, OperationState.FAILED)
+        world.batch.reload = reload  # type: ignore[method-assign]
+        (mended,) = await ended(daemon, await apply(world, daemon, good))
+        assert (mended.kind, mended.state) == (Kind.UPDATE, OperationState.DONE)
+        assert await ended(daemon, await apply(world, daemon, good)) == []
 
 
 async def test_enlarging_starts_the_nodes_that_are_missing(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, cast
 
-from springtide.batch.fake import FakeBatch, Timing
+from springtide.batch.fake import FakeBatch, FakeJob, Timing
 from springtide.configure.fake import FakeConfigurator
 from springtide.daemon import Daemon
 from springtide.guard import Guard
@@ -153,7 +153,9 @@ class World:
         self.batch.on_resume.append(self._resume)
         self.batch.on_suspend.append(lambda nodes: self._call("suspend", nodes, ()))
         self.batch.on_resume_fail.append(lambda nodes: self._call("resume-fail", nodes, ()))
+        self.batch.on_prolog.append(self._prolog)
         self.spool: dict[str, Request] = {}
+        self._prologs: dict[str, FakeJob] = {}
         self.daemon: Daemon | None = None
         self.life: Life | None = None
         """Its life, or that of the last one."""
@@ -226,8 +228,23 @@ class World:
             await daemon.receive(request)
             self.spool.pop(request.id, None)
 
+        self._begin(hook())
+
+    def _prolog(self, job: FakeJob) -> None:
+        """As the hook does: it asks whichever daemon there is until one has answered."""
+        self._prologs[job.id] = job
+        if self.daemon is not None:
+            self._begin(self._wait_for_nodes(self.daemon, job))
+
+    async def _wait_for_nodes(self, daemon: Daemon, job: FakeJob) -> None:
+        await daemon.rebuild_for_job(job.id, job.nodes)
+        self._prologs.pop(job.id, None)
+        self.batch.prolog_ended(job, 0)
+
+    def _begin(self, hook: Coroutine[Any, Any, None]) -> None:
+        """It ends with the daemon that it talks to."""
         token = LIFE.set(self.life)
-        task = asyncio.get_running_loop().create_task(hook())
+        task = asyncio.get_running_loop().create_task(hook)
         LIFE.reset(token)
         self._hooks.add(task)
         task.add_done_callback(self._hooks.discard)
@@ -278,6 +295,8 @@ class World:
         self.daemon = daemon
         for request in list(self.spool.values()):
             self._hand_over(daemon, request)
+        for job in list(self._prologs.values()):
+            self._begin(self._wait_for_nodes(daemon, job))
         try:
             yield daemon
         finally:

@@ -8,7 +8,6 @@ import asyncio
 import json
 import os
 import pty
-import pwd
 import select
 import subprocess
 import sys
@@ -27,23 +26,27 @@ import uvicorn
 from structlog.typing import EventDict, WrappedLogger
 from typer.testing import CliRunner
 
+from springtide import hook
 from springtide.api import app as api
 from springtide.api import question
 from springtide.api.app import create_app
 from springtide.api.peers import PeerProtocol
 from springtide.api.server import listen
-from springtide.batch.fake import FakeBatch, Timing
+from springtide.batch import slurm_rebuild
+from springtide.batch.fake import FakeBatch, FakeJob, Timing
 from springtide.cli.main import app
 from springtide.configure.fake import FakeConfigurator
 from springtide.daemon import Daemon
 from springtide.layout import Layout
 from springtide.model import Request
+from springtide.nodeset import fold
 from springtide.ports import InstanceState, Site
 from springtide.providers.fake import FakeCloud, FakeProvider, Faults
 from springtide.record import Record
 from springtide.spec import parse
 from springtide.steps import Parts
 from springtide.store import open_sqlite
+from tests.as_user import as_user
 
 T = TypeVar("T")
 LIMIT_S = 200.0
@@ -93,6 +96,7 @@ class World:
         self._up = threading.Event()
         self._requests = 0
         self._hooks: set[asyncio.Task[Sequence[str]]] = set()
+        self._prologs: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=asyncio.run, args=(self._live(),))
 
     def run(self, *arguments: str, input: str | None = None) -> Result:
@@ -137,11 +141,7 @@ class World:
         """The command as somebody who is not root."""
         command = [*TIDE, *arguments, "--state", str(self.layout.state)]
         return subprocess.run(
-            command,
-            user=user,
-            group=pwd.getpwnam(user).pw_gid,
-            extra_groups=[],
-            cwd="/",
+            as_user(user, *command),
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
@@ -257,6 +257,7 @@ class World:
         self.batch.on_suspend.append(lambda nodes: self._hook("suspend", nodes))
         self.batch.on_resume_fail.append(lambda nodes: self._hook("resume-fail", nodes))
         self.batch.on_reboot.append(lambda nodes: self._hook("reboot", nodes))
+        self.batch.on_prolog.append(self._prolog)
         provider = FakeProvider(self.cloud)
         parts = Parts(
             spec=self.spec,
@@ -269,6 +270,23 @@ class World:
             file=str(self.file),
         )
         self.daemon = Daemon(parts, self.layout)
+
+    def _prolog(self, job: FakeJob) -> None:
+        """slurmctld runs the hook itself for a rebuild job, and puts it back if that fails."""
+        partition = slurm_rebuild.partition_of(self.spec)[job.nodes[0]]
+        settings = {"socket": str(self.layout.socket), "wait_s": str(LIMIT_S)}
+        settings |= {"heads": job.nodes[0], "rebuilds": partition}
+        environ = {
+            "SLURM_JOB_ID": job.id, "SLURM_JOB_NAME": f"rebuild-{job.only}", "SLURM_JOB_UID": "0",
+            "SLURM_JOB_PARTITION": partition, "SLURM_JOB_NODELIST": fold(job.nodes),
+        }  # fmt: skip
+
+        async def run() -> None:
+            self.batch.prolog_ended(job, await asyncio.to_thread(hook.prolog, settings, environ))
+
+        task = asyncio.get_running_loop().create_task(run())
+        self._prologs.add(task)
+        task.add_done_callback(self._prologs.discard)
 
     def _hook(self, program: str, nodes: Sequence[str]) -> None:
         self._requests += 1

@@ -281,6 +281,48 @@ def test_a_slurm_conf_in_etc_itself_cannot_be_mounted(world: World) -> None:
     assert found.todo == "move it to a directory of its own"
 
 
+IN_ITS_DIRECTORY = f"""\
+{PLAIN}SlurmdSpoolDir=/etc/slurm/spool/%n
+SlurmdLogFile=/etc/slurm/slurmd.log
+SlurmdPidFile=/run/slurmd.pid
+"""
+
+
+def places(sight: Sight) -> list[str]:
+    found = [check for check in before(sight) if check.name == "places"]
+    assert all(check.ok is False and check.todo for check in found)
+    return [check.text for check in found]
+
+
+def test_what_container_nodes_cannot_write_is_found(world: World) -> None:
+    assert places(world.sight()) == []
+    seen = "but container nodes see /etc/slurm read-only, as it is here"
+    assert places(world.sight(conf=IN_ITS_DIRECTORY)) == [
+        f"SlurmdSpoolDir is /etc/slurm/spool/%n, {seen}",
+        f"SlurmdLogFile is /etc/slurm/slurmd.log, {seen}",
+    ]
+    assert places(world.sight(world.cluster(more=CLOUD), conf=IN_ITS_DIRECTORY)) == []
+
+
+def test_nodes_may_write_to_what_is_mounted_into_them(world: World) -> None:
+    for more in (
+        "provider: {kind: containers, mounts: [/etc/slurm]}",
+        "provider: {kind: containers, mounts: [/etc/slurm/spool]}",
+    ):
+        found = places(world.sight(world.cluster(more=more), conf=IN_ITS_DIRECTORY))
+        assert len(found) == ("spool" in more)
+
+
+def test_a_node_has_a_munge_of_its_own_unless_its_socket_lies_beside_the_key(world: World) -> None:
+    inside = f"{PLAIN}AuthInfo=socket=/etc/slurm/munge/socket\n"
+    assert places(world.sight(conf=inside)) == []
+    cluster = world.cluster(f"{BATCH}, munge_key: /etc/slurm/munge/key")
+    assert places(world.sight(cluster, conf=inside)) == [
+        "munge's socket is /etc/slurm/munge/socket, but container nodes see /etc/slurm/munge "
+        "read-only, as it is here"
+    ]
+
+
 # --- how it runs with us -------------------------------------------------------------------
 
 
@@ -434,6 +476,32 @@ def test_an_include_that_is_gone_is_written_as_slurmctld_last_ran_with_it(
     assert "springtide.conf, which is not there; it was written again" in capsys.readouterr().err
     attached.restore(spec)
     assert capsys.readouterr().err == ""
+
+
+def test_partitions_that_were_closed_stay_so_until_nodes_are_there(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attachment = without_include(world, "as before")
+    attachment.include.parent.mkdir()
+    attachment.include.write_text("PartitionName=main Nodes=n1 State=UP\n")
+    taken = replace(standing(world.loaded()), taken="as before")
+    asked: list[str] = []
+
+    def answer(_: object, command: list[str], conf: Path | None = None) -> Output:
+        asked.append(" ".join(command[1:]))
+        up = sum("update" in one for one in asked) % 2 == 0
+        return Output(command, 0, f"PartitionName=main State={'UP' if up else 'DOWN'}\n", "")
+
+    monkeypatch.setattr(Commands, "run", answer)
+    monkeypatch.setattr(Attachment, "load", lambda self: taken)
+    attachment.close()
+    attachment.reload()
+    assert [one for one in asked if "update" in one] == ["update partitionname=main state=DOWN"]
+    attachment.reopen()
+    assert asked[-1] == "update partitionname=main state=UP"
+    before = list(asked)
+    attachment.reopen()
+    assert asked == before
 
 
 # --- what is to be done ------------------------------------------------------------------------

@@ -62,10 +62,15 @@ def test_a_dry_run_shows_and_changes_nothing(world: World) -> None:
 
 
 @pytest.mark.parametrize("how", ["--dry-run", "--yes"])
+@pytest.mark.parametrize(
+    "change",
+    [('"c[1-4]"', '"c[1-4]", image: hard'), ("groups:", "image: hard\ngroups:")],
+    ids=["its own", "of all groups"],
+)
 def test_who_gives_a_group_a_family_without_an_image_is_told_what_to_build(
-    world: World, how: str
+    world: World, how: str, change: tuple[str, str]
 ) -> None:
-    edit(world, '"c[1-4]"', '"c[1-4]", image: hard')
+    edit(world, *change)
     done = world.run("apply", how)
     assert done.code == 0, done.err
     assert (

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from springtide.cli.client import Away, Refused
-from springtide.cli.cluster_file import ClusterFile, read, render_edits, replace, rewritten
+from springtide.cli.cluster_file import (
+    ClusterFile,
+    edited,
+    read,
+    render_edits,
+    replace,
+    rewritten,
+)
 from springtide.cli.endings import Complaint, Exit
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -117,3 +124,17 @@ def test_edits_are_shown_with_their_lines() -> None:
         "    2 + b: 2",
         "    4 + d",
     ]
+
+
+@pytest.mark.parametrize("attached", [True, False])
+def test_an_edited_file_is_brought_into_force_in_the_way_of_its_cluster(
+    file: ClusterFile, tmp_path: Path, attached: bool
+) -> None:
+    (tmp_path / "s").mkdir()
+    stored = tmp_path / "s" / "cluster.yaml"
+    stored.touch()
+    os.utime(stored, (0, 0))
+    status = {"file": str(file.path), "state_directory": str(stored.parent), "spec": "other"}
+    command = f"tide attach {file.path}" if attached else "tide apply"
+    said = f"{file.path} was changed since it was applied: run `{command}`"
+    assert edited({**status, "attached": attached}) == said

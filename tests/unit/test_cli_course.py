@@ -79,8 +79,8 @@ def test_the_step_that_an_operation_failed_at_is_marked() -> None:
 
 def test_a_deploy_is_followed_with_what_fell_out(capsys: pytest.CaptureFixture[str]) -> None:
     with served(ALWAYS_UP) as world:
-        assert world.run("suspend", "c1").code == 0
         world.faults.refused_nodes = {"c1": NoCapacity("no host has 64 cpus")}
+        assert world.run("suspend", "c1").code == 0  # and the daemon tries at once to have it up
         daemon = Client(world.layout.state)
         [opened] = daemon.post("/operations", {"operation": "deploy"})["operations"]
         operation = follow(daemon, opened["id"], Progress())

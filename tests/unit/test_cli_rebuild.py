@@ -17,6 +17,7 @@ from springtide.cli.rebuild_jobs import CANCELLED, count_idle, decide_rebuilt
 from springtide.configure.fake import FakeConfigurator
 from springtide.engine.course import Course
 from springtide.model import PLANS, Kind, Operation, Request
+from springtide.ports import Rejected
 from tests.unit.cli_world import (
     LIMIT_S,
     LONG_S,
@@ -134,6 +135,22 @@ def test_a_node_can_be_given_an_image_of_its_own(world: World) -> None:
     assert again.out == "all nodes in service run image new: nothing was changed\n"
 
 
+def test_a_node_that_does_not_come_back_is_named_with_what_to_do(world: World) -> None:
+    bump(world)
+    world.faults.refused_nodes["c2"] = Rejected("no such disk")
+    done = world.run("rebuild", "c[1-2]", "--yes")
+    assert done.code == Exit.PARTLY
+    assert "c2 did not come back and takes no jobs (see `" in done.err
+    assert "then `tide resume c2`" in done.err
+
+
+def test_the_plan_of_rebuild_jobs_tells_of_the_jobs(shared: World) -> None:
+    done = shared.run("rebuild", "c[1-2]", "--via", "jobs", "--force", "--dry-run")
+    steps = [line for line in done.out.splitlines() if line.startswith("step ")]
+    assert "submit a job for each node, ahead of all others" in steps[0]
+    assert "drain" in steps[1]
+
+
 def test_it_asks_and_a_dry_run_only_shows(world: World) -> None:
     bump(world)
     before = world.operations()
@@ -182,6 +199,7 @@ def test_jobs_that_do_not_end_keep_their_nodes(world: World) -> None:
     wait_until(lambda: world.rows()["c1"]["batch"]["busy"])
     done = world.run("rebuild", "--deadline", "0.5s", "--yes")
     assert done.code == Exit.PARTLY
+    assert "takes no jobs" not in done.err, "its job goes on"
     assert "c1: its jobs did not end within" in done.err
     assert images(world) == {"c1": "host", "c2": "new", "c3": "new"}
 
@@ -315,12 +333,33 @@ def test_a_job_is_told_to_wait_until_it_is_over_and_then_its_rebuild(world: Worl
     world.batch.unavailable = False
 
 
+@pytest.mark.parametrize(
+    ("uid", "name", "rebuilt"),
+    [("0", "rebuild-c1", "c1"), ("1000", "rebuild-c1", ""), ("0", "try-c1", ""), (None, None, "")],
+)
+def test_only_a_rebuild_job_of_roots_has_its_node_rebuilt(
+    world: World, uid: str | None, name: str | None, rebuilt: str
+) -> None:
+    """Slurm 22.05 takes jobs of others that name root's partition beside one of theirs."""
+    bump(world)
+    daemon = Client(world.layout.state)
+    began = {"job": "7", "nodes": "c1", "partition": "rebuild", "name": name, "uid": uid}
+    daemon.post("/hook/prolog", began)
+    asked = [one for one in world.operations() if one["kind"] == "rebuild"]
+    assert [one["nodes"] for one in asked] == ([rebuilt] if rebuilt else [])
+    assert (world.batch.node("c1").reason != "") == bool(rebuilt)
+
+
 @pytest.mark.accepts("A12")
 def test_a_command_is_tried_and_nothing_is_rebuilt(world: World) -> None:
     bump(world)
     before = world.rows()
     done = world.run("rebuild", "--via", "jobs", "--command", "hostname", "--yes")
     assert done.code == 0, done.err
+    told = "run 'hostname' on c[1-3] by 3 jobs, one for each node; nothing is rebuilt"
+    assert told in done.err.splitlines()
+    assert "step 1" not in done.err, "no node is drained, deleted or made"
+    assert "`scontrol show job ID` for how they ended" in done.err
     names = [line.partition(": job ")[0] for line in done.out.splitlines()]
     assert names == ["c1", "c2", "c3"]
     wait_until(lambda: len(world.batch.finished) == 3)

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from springtide.batch.fake import FakeBatch
 from springtide.cli.endings import Exit
+from springtide.steps import registration
 from tests.unit.cli_world import LONG_S, SPEC, World, run, served, wait_until
 
 UP = SPEC.replace('nodes: "c[1-4]"', 'nodes: "c[1-4]", min: 2')
@@ -52,6 +54,25 @@ def test_a_second_stop_and_a_second_start_change_nothing(world: World) -> None:
     done = world.run("stop", "--yes")
     assert (done.code, done.out) == (0, "cluster sim is stopped already: nothing was changed\n")
     assert world.operations() == before
+
+
+@pytest.mark.parametrize(("join_s", "there"), [(0.3, {"c1", "c2"}), (3.0, set())])
+def test_jobs_that_waited_may_start_when_nodes_have_registered_or_take_long(
+    world: World, monkeypatch: pytest.MonkeyPatch, join_s: float, there: set[str]
+) -> None:
+    """A Slurm that is not ours runs on while the cluster is stopped; its partitions are closed."""
+    registered: list[set[str]] = []
+
+    async def reopen(batch: FakeBatch) -> None:
+        nodes = await batch.nodes()
+        registered.append({name for name, node in nodes.items() if node.registered})
+
+    monkeypatch.setattr(FakeBatch, "reopen", reopen)
+    monkeypatch.setattr(registration, "OPEN_S", 1.0)
+    assert world.run("stop", "--yes").code == 0
+    world.timing.join_s = join_s
+    assert world.run("start").code == 0
+    assert registered[0] == there
 
 
 def test_jobs_end_first(world: World) -> None:

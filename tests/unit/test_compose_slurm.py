@@ -7,9 +7,11 @@ import pytest
 from springtide.compose import compose
 from springtide.configure.ansible import Ansible
 from springtide.configure.ansible_inventory import render_variables
-from springtide.model import Node
+from springtide.model import Kind, Node, Operation
 from springtide.ports import Site
 from springtide.spec import Cluster, parse
+from springtide.steps.instances import create_instances
+from springtide.steps.work import Work
 
 TEXT = """\
 cluster: far
@@ -49,4 +51,25 @@ async def test_nodes_find_slurmctld_at_the_port_that_its_own_slurm_conf_says(
     assert isinstance(parts.software, Ansible)
     told = render_variables(spec, SITE, parts.software.facts)
     assert told["tide_slurm"]["port"] == port
+    await parts.record.store.close()
+
+
+@pytest.mark.parametrize("more", ["", ", polling: {}"])
+async def test_nodes_are_made_by_what_slurm_conf_says_when_they_are_made(
+    tmp_path: Path, more: str
+) -> None:
+    daemon = compose(spec_of(tmp_path, "SlurmdSpoolDir=/var/one\n", more))
+    parts = daemon.parts
+    work = Work(parts, Operation(1, Kind.DEPLOY, ()), ())
+    provider = parts.home
+    await create_instances(work)
+    assert parts.home is provider, "nothing has changed"
+    (tmp_path / "slurm.conf").write_text(f"{CONF}SlurmdSpoolDir=/var/two\nSlurmctldPort=7003\n")
+    await create_instances(work)
+    assert parts.membership is not None
+    assert parts.membership.control.directories == ("/var/two",)
+    assert " port=7003 " in parts.configurator.user_data(Node("p1", "plain"), SITE)
+    (tmp_path / "slurm.conf").unlink()
+    await create_instances(work)
+    assert parts.membership.control.port == 7003
     await parts.record.store.close()

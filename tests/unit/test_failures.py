@@ -264,6 +264,24 @@ SEE = "see `tide log c1`"
             "its instance died while it booted: health check failed: disk is full",
         ),
         (
+            BROKEN,
+            "springtide: phase users up 3021.49\n"
+            "mkdir: cannot create directory '/srv/slurm/spool/c1': Read-only file system\n"
+            "the boot script ended with status 1\n",
+            "its instance died while it booted: mkdir: cannot create directory "
+            "'/srv/slurm/spool/c1': Read-only file system",
+        ),
+        (
+            BROKEN,
+            "chown: invalid user: 'munge'\nthe boot script ended with status 1\n",
+            "its instance died while it booted: chown: invalid user: 'munge'",
+        ),
+        (
+            BROKEN,
+            "cp: cannot stat '/root/hunter2'\nall is well\nthe boot script ended with status 1\n",
+            "its instance died while it booted: the boot script ended with status 1",
+        ),
+        (
             RUNNING,
             "Nov 16 03:10:42 c1 slurmd[12]: slurmd version 22.05.8 started\n",
             "its slurmd runs, but slurmctld has not heard from it",

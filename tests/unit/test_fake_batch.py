@@ -569,27 +569,44 @@ async def test_a_node_that_failed_says_so_and_kills_what_still_runs() -> None:
 # Rebuilds by jobs, and closed queues
 
 
-async def test_a_rebuild_job_goes_before_all_others_and_its_node_is_rebooted_after_it() -> None:
+async def test_a_rebuild_job_goes_before_all_others_and_waits_for_its_prolog() -> None:
     place = Place()
+    prologs: list[FakeJob] = []
+    place.batch.on_prolog.append(prologs.append)
     running = await place.run(4, duration_s=60)
     waiting = place.batch.submit(4, duration_s=60)
     ids = await place.batch.submit_rebuilds(["n2"], None)
     assert await place.batch.submit_rebuilds(["n2"], None) == ids
     await virtual(63)
     assert running.state == "COMPLETED"
+    (rebuild,) = prologs
+    assert (rebuild.id, rebuild.state, rebuild.nodes) == (ids["n2"], "CONFIGURING", ("n2",))
+    place.batch.prolog_ended(rebuild, 0)
+    await virtual(1)
     assert [job.id for job in place.batch.finished] == [running.id, ids["n2"]]
-    node = await look(place.batch, "n2")
-    assert (node.power, wish(node)) == (
-        Power.GOING_UP,
-        (True, OURS, f"springtide: rebuild by job {ids['n2']}"),
-    )
-    assert waiting.state == "PENDING"
+    assert waiting.state != "PENDING"
 
 
-async def test_a_rebuild_job_whose_node_fails_is_over() -> None:
+async def test_a_rebuild_job_whose_prolog_fails_is_put_back_and_tried_again() -> None:
+    place = Place()
+    prologs: list[FakeJob] = []
+    place.batch.on_prolog.append(prologs.append)
+    await up(place, "n1")
+    await place.batch.submit_rebuilds(["n1"], None)
+    await virtual(1)
+    place.batch.prolog_ended(prologs[0], 1)
+    assert (prologs[0].state, prologs[0].requeues) == ("PENDING", 1)
+    await virtual(20)
+    place.batch.prolog_ended(prologs[1], 0)
+    await virtual(1)
+    assert prologs[0] is prologs[1]
+    assert prologs[0].state == "COMPLETED"
+
+
+async def test_a_trial_whose_node_fails_is_over() -> None:
     place = Place()
     place.obeys = False
-    await place.batch.submit_rebuilds(["n1"], None)
+    await place.batch.submit_rebuilds(["n1"], "uptime")
     await virtual(51)
     assert [job.state for job in place.batch.finished] == ["NODE_FAIL"]
     assert await place.batch.jobs() == []

@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,8 +144,9 @@ def test_anything_but_one_host_list_is_wrong_usage(
 def test_the_prolog_waits_until_it_is_let_go(programs: Programs) -> None:
     with daemon(programs.socket, b"200 OK") as heard:
         job = {"SLURM_JOB_ID": "5", "SLURM_JOB_NODELIST": "c[1-2]", "SLURM_JOB_PARTITION": "p"}
-        assert run(programs.directory / "prolog", **job, SLURM_JOB_NAME="rebuild-c1") == 0
-    told = {"job": "5", "name": "rebuild-c1", "nodes": "c[1-2]", "partition": "p"}
+        job |= {"SLURM_JOB_NAME": "rebuild-c1", "SLURM_JOB_UID": "0"}
+        assert run(programs.directory / "prolog", **job) == 0
+    told = {"job": "5", "name": "rebuild-c1", "nodes": "c[1-2]", "partition": "p", "uid": "0"}
     assert heard == [("/hook/prolog", told)]
 
 
@@ -173,6 +175,19 @@ def test_a_prolog_survives_a_restart_of_the_daemon(programs: Programs) -> None:
     with daemon(programs.socket, b"200 OK") as heard:
         assert process.wait(timeout=LIMIT_S) == 0
     assert len(heard) == 1
+
+
+def test_a_rebuild_job_is_put_back_by_slurm_where_the_daemon_stays_away(
+    programs: Programs,
+) -> None:
+    """Others start all the same: their nodes are as good without it."""
+    made = replace(programs, wait_s=0.5, rebuilds=("night",))
+    made.install()
+    job = {"SLURM_JOB_ID": "5", "SLURM_JOB_NODELIST": "c1"}
+    assert run(made.directory / "prolog", **job, SLURM_JOB_PARTITION="night") == 1
+    hook = made.directory / "hook"
+    hook.write_text(hook.read_text().replace(f"AWAY_S = {AWAY_S}", "AWAY_S = 0.0"))
+    assert run(made.directory / "prolog", **job, SLURM_JOB_PARTITION="main") == 0
 
 
 def test_the_sites_own_prolog_follows_with_its_environment_and_decides(tmp_path: Path) -> None:

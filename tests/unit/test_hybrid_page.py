@@ -35,3 +35,12 @@ def test_defaults_are_those_that_the_page_tells() -> None:
         "leave": f"`{polling.leave}`",
     }
     assert told == real
+
+
+def test_jobs_are_not_submitted_as_root() -> None:
+    """Torque takes none of root's, and all other commands of the page are for root."""
+    blocks = re.findall(r"\n\n((?: {4,}.*\n)+)", PAGE.read_text())
+    (submits,) = [block for block in blocks if "qsub " in block]
+    assert submits.strip() == "qsub -q cloud job.sh"
+    before = PAGE.read_text().partition(submits)[0].rstrip().rpartition("\n\n")[2]
+    assert "as an ordinary user" in before

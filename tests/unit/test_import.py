@@ -374,7 +374,7 @@ def test_a_pool_of_containers_is_refused_for_they_have_addresses_of_their_own(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"10.0.0.1": "a",\n}', "hosts.json:2:1: not valid JSON: "),
+        ('{"10.0.0.1": "a",\n x}', "hosts.json:2:2: not valid JSON: "),
         ('{"10.0.0.1": "a",\n "10.0.0.300": "b"}', "hosts.json:2:2: '10.0.0.300' is no IPv4"),
         ('{"10.0.0.1": "a", "10.0.0.1": "b"}', "hosts.json:1:19: the address '10.0.0.1' is here"),
         ('{"10.0.0.1": "a", "10.0.0.2": "a"}', "hosts.json:1:31: the name 'a' is here twice"),

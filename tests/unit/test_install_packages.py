@@ -9,6 +9,7 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "scripts" / "install-packages"
 HAS = "import sys\nfor name in sys.argv[1:]:\n    if name not in {missing!r}: print({line})\n"
 NOT_USED = ("mariadb-server", "nfs-ganesha", "slurmdbd", "python3-libvirt", "qemu-utils")
+DRIVERS = ("libvirt-daemon-driver-network", "libvirt-daemon-driver-storage")
 
 
 class Debian:
@@ -21,10 +22,14 @@ class Debian:
         self._program("apt-get", "raise SystemExit('nothing is to be installed here')")
         self._program("id", "print(1000)")
 
-    def is_missing(self, packages: Iterable[str]) -> None:
-        """The options before the names look installed; the script asks for at least its own."""
+    def is_missing(self, packages: Iterable[str], files: str = "") -> None:
+        """The options before the names look installed; the script asks for at least its own.
+
+        `files` are those of a package whose files are asked for.
+        """
         known = ("-W", "-f", "${db:Status-Status}\\n", "${db:Status-Status}", *packages)
-        self._program("dpkg-query", HAS.format(missing=known, line="'installed'"))
+        text = HAS.format(missing=known, line="'installed'")
+        self._program("dpkg-query", f"{text}if '-L' in sys.argv: print({files!r})\n")
 
     def has_not(self, packages: Iterable[str]) -> None:
         line = "f'{name:>20} | 1.0 | somewhere'"
@@ -83,6 +88,26 @@ def test_tests_of_what_this_debian_does_not_have_are_skipped_with_a_word(debian:
     assert done.stdout == (
         "This Debian has no package gridengine-master: tests of Grid Engine are skipped\n"
     )
+
+
+def test_drivers_of_libvirt_are_installed_where_they_are_packages(debian: Debian) -> None:
+    debian.is_missing(DRIVERS)
+    assert f"install them: {' '.join(DRIVERS)}\n" in debian.install("tests").stderr
+
+
+def test_nothing_is_said_of_drivers_that_come_with_libvirt_itself(debian: Debian) -> None:
+    """As on Debian 12, while libvirt is still to be installed."""
+    debian.is_missing(["libvirt-daemon", *DRIVERS])
+    debian.has_not(DRIVERS)
+    done = debian.install("tests")
+    assert done.stdout == ""
+    assert "install them: libvirt-daemon\n" in done.stderr
+
+
+def test_drivers_that_came_with_libvirt_itself_are_not_asked_for(debian: Debian) -> None:
+    debian.is_missing(DRIVERS, files="/usr/lib/libvirt/libvirt_driver_network.so")
+    done = debian.install("tests")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_what_running_needs_is_never_left_out(debian: Debian) -> None:

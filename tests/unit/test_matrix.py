@@ -1,6 +1,7 @@
 """The table of Slurm versions says what runs found, and keeps what it says of others."""
 
 import fcntl
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,9 +45,9 @@ def test_every_area_has_tests_that_are_there() -> None:
 
 def test_results_are_counted_by_area_with_reasons(found: Found) -> None:
     assert found.areas == {
-        "conformance": Counts(passed=1, failed=1),
-        "demo": Counts(skipped=1),
-        "attach": Counts(failed=1),
+        "conformance": Counts(passed=1, failed=1, run="2026-11-18"),
+        "demo": Counts(skipped=1, run="2026-11-18"),
+        "attach": Counts(failed=1, run="2026-11-18"),
     }
     assert found.failed == 2
     assert found.notes["conformance"] == ["failed: test_dies: not within 100 s"]
@@ -64,11 +65,13 @@ def test_the_page_keeps_what_former_runs_found_on_other_releases(
     assert text.index("22.05.8") < text.index("24.11.5")
     assert "| conformance | not run | 1 / 1 / 0 |" in text
     assert "| 1 | 1.0, 2.0, 4.0 | not run |" in text
-    again = Found("trixie", "24.11.5", "3.13.5", "2026-11-19", areas={"resize": Counts(passed=8)})
+    resized = Counts(passed=8, run="2026-11-19")
+    again = Found("trixie", "24.11.5", "3.13.5", "2026-11-19", areas={"resize": resized})
     report.write(page, again)
     text = page.read_text()
     assert "| resize | not run | 8 / 0 / 0 |" in text
     assert "| conformance | not run | 1 / 1 / 0 |" in text, "an area that was not run again stays"
+    assert "| 3.13.5 | 2026-11-18 | 2026-11-19 |" in text, "and is no younger by that"
     report.write(page, Found("trixie", "25.11.1", "3.13.5", "2026-11-20"))
     assert "24.11.5" not in page.read_text()
 
@@ -76,6 +79,18 @@ def test_the_page_keeps_what_former_runs_found_on_other_releases(
 def test_a_start_as_long_as_the_timer_of_slurm_is_a_stall(found: Found) -> None:
     found.starts = {"1": [1.0, 29.0], "4": [2.0]}
     assert report.stalls(found) == 1
+
+
+@pytest.mark.accepts("X18", "A30")
+def test_the_page_has_a_dated_run_of_each_version_in_which_every_area_passed() -> None:
+    """What a run on real Slurms wrote down; a skipped test proves nothing."""
+    runs = {one.slurm.rpartition(".")[0]: one for one in report.read_runs(matrix.PAGE)}
+    assert runs.keys() == {"22.05", "24.11", "26.05"}
+    for version, found in runs.items():
+        for area in AREAS:
+            counts = found.areas[area]
+            assert (counts.passed > 0, counts.failed) == (True, 0), f"{version}: {area} {counts}"
+            assert re.match(r"20\d\d-\d\d-\d\d", counts.run), f"{version}: {area}"
 
 
 # --- whether a run was good ---------------------------------------------------------------------
@@ -145,7 +160,7 @@ def test_a_run_without_tests_is_bad(
     ("error", "status", "said"),
     [
         (NotGiven("no trixie"), 0, "trixie: SKIPPED, not given by the archive"),
-        (NotMade("no such package"), 1, "FAILED, its root was not made: no such package"),
+        (NotMade("no such package"), 1, "FAILED, no such package"),
     ],
 )
 def test_only_a_release_that_the_archive_lacks_is_passed_over(

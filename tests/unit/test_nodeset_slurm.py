@@ -113,7 +113,7 @@ def test_slurm_takes_a_hundred_thousand_folded_names(scontrol: Scontrol) -> None
 
 
 @pytest.mark.parametrize(
-    "text", ["a[3-1]", "a[1-2-3]", "a[]", "a[1,,2]", "a[,1]", "a[1,]", "a[x]", "a[-1]", "a[[1]]"]
+    "text", ["a[3-1]", "a[1-2-3]", "a[]", "a[1,,2]", "a[,1]", "a[1,]", "a[x]", "a[-1]"]
 )
 def test_we_refuse_what_slurm_refuses(scontrol: Scontrol, text: str) -> None:
     assert scontrol("hostnames", [text]) == [[]]

@@ -5,7 +5,6 @@ It runs inside qsub: it must never delay or refuse a job, whatever the daemon do
 
 import json
 import os
-import pwd
 import socket
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.as_user import as_user
 from tests.unit.cli_world import World, served, wait_until
 
 HOOK = Path(__file__).parents[2] / "packaging/openpbs/springtide_hook.py"
@@ -62,11 +62,8 @@ def run(
     text = HOOK.read_text()
     assert LIMIT in text
     done = subprocess.run(
-        [sys.executable, "-S", "-c", text.replace(LIMIT, f"LIMIT_S = {limit_s}")],
+        as_user(user, sys.executable, "-S", "-c", text.replace(LIMIT, f"LIMIT_S = {limit_s}")),
         env={"PYTHONPATH": str(place), "CONFIG": str(path)},
-        user=user,
-        group=pwd.getpwnam(user).pw_gid,
-        cwd="/",
         capture_output=True,
         text=True,
         timeout=200,

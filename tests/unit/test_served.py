@@ -157,6 +157,8 @@ NFS_CORE_PARAM {
     NFS_Port = 2049;
     Enable_NLM = false;
     Enable_RQUOTA = false;
+    # Newer ones want CAP_SYS_RESOURCE otherwise, which root has not in every container.
+    Allow_Set_Io_Flusher_Fail = true;
 }
 NFSv4 {
     # Users have the same ids everywhere: no names, which would need a mapping.

@@ -18,6 +18,8 @@ case $* in
 *) echo "$*" >>{home}/calls ;;
 esac
 """
+SLURMCTLD = "#!/bin/sh\necho slurm-wlm 22.05.8\n"
+"""Newer ones hide nothing."""
 
 
 class Place:
@@ -30,8 +32,9 @@ class Place:
         conf = Layout(cluster.state).conf / "slurm.conf"
         conf.parent.mkdir(parents=True)
         conf.write_text("ClusterName=blue\n")
-        (home / "scontrol").write_text(SCONTROL.format(home=home))
-        (home / "scontrol").chmod(0o755)
+        for name, text in (("scontrol", SCONTROL.format(home=home)), ("slurmctld", SLURMCTLD)):
+            (home / name).write_text(text)
+            (home / name).chmod(0o755)
         monkeypatch.setenv("PATH", f"{home}:/usr/bin:/bin")
         monkeypatch.setattr(Control, "silent", lambda self: [])
         self.cluster = cluster

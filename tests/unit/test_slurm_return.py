@@ -30,6 +30,12 @@ def test_a_node_that_we_put_down_has_returned_when_its_slurmd_started_since() ->
     assert decide_returned(shown("DOWN+CLOUD", "Not responding")) == [Returned("c-1", None)]
 
 
+def test_a_node_that_was_powered_down_and_started_without_slurm_has_returned() -> None:
+    """As by `tide stop` and `tide start`: it is taken for rebooted, but the reason stays."""
+    assert decide_returned(shown("DOWN+CLOUD", "POWER_DOWN_ASAP")) == [Returned("c-1", None)]
+    assert decide_returned(shown("DOWN+CLOUD", "POWER_DOWN_ASAP", BEFORE)) == []
+
+
 def test_a_node_that_somebody_put_down_stays_down() -> None:
     assert decide_returned(shown("DOWN+CLOUD", "smells of smoke")) == []
 

@@ -7,12 +7,7 @@ import pytest
 from springtide.batch.torque_rules import require_queues
 from springtide.batch.torque_text import parse_queues
 from springtide.cli.subject import Check, subject
-from springtide.cli.torque_checks import (
-    _submit_filter,
-    decide_checks,
-    decide_filter,
-    look_at_queues,
-)
+from springtide.cli.torque_checks import decide_checks, look_at_queues
 from springtide.ports import Member, Unavailable
 from springtide.spec import parse
 
@@ -86,20 +81,6 @@ def test_a_queue_that_is_not_there_is_wrong() -> None:
     (missing,) = told(with_needed("1:cloud"), "cloud", "night")
     assert missing.ok is False
     assert missing.text == "there is no queue night"
-
-
-def test_what_the_scheduler_cannot_enforce_is_told_with_the_way_out(tmp_path: Path) -> None:
-    check = decide_filter("", ("cloud",))
-    assert check.ok is None
-    assert "`qsub -q cloud -l nodes=1` may start on your nodes" in check.text
-    assert "torque_submit_filter.py /usr/local/sbin/torque_submitfilter" in check.todo
-    assert decide_filter("/opt/filter", ("cloud",)).ok is True
-    cfg, own = tmp_path / "torque.cfg", tmp_path / "filter"
-    assert _submit_filter(cfg) == ""
-    cfg.write_text(f"SERVERHOST head\nSUBMITFILTER {own}\n")
-    assert _submit_filter(cfg) == ""
-    own.touch()
-    assert _submit_filter(cfg) == str(own)
 
 
 def test_the_server_is_asked(tmp_path: Path) -> None:

@@ -20,6 +20,9 @@ from springtide.layout import Layout
 class LogFile(io.TextIOBase):
     """A file to append to, without a buffer that could hold on to what failed."""
 
+    _descriptor = -1
+    """Until it is open; one that could not be opened is closed all the same."""
+
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(
             path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644
@@ -31,7 +34,7 @@ class LogFile(io.TextIOBase):
         return len(text)
 
     def close(self) -> None:
-        if not self.closed:
+        if not self.closed and self._descriptor >= 0:
             os.close(self._descriptor)
         super().close()
 

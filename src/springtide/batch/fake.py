@@ -164,6 +164,9 @@ class FakeBatch(FakeScheduler):
             self.closed = False
             self._soon()
 
+    async def reopen(self) -> None:
+        """It is open as soon as it runs."""
+
     async def tell(self, job: str, text: str) -> None:
         async with self._call("tell"):
             self.told.append((job, text))

@@ -38,7 +38,8 @@ class FakeJob:
     ended_at: float | None = None
     end: asyncio.TimerHandle | None = None
     only: str | None = None  # a rebuild job's node
-    rebuilds: bool = False  # and it is rebooted after the job
+    rebuilds: bool = False  # and its prolog asks for the rebuild
+    in_prolog: bool = False
 
     def shown(self) -> Job:
         nodes = fold(self.nodes) if self.nodes else ""

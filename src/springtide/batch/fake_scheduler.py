@@ -35,6 +35,7 @@ class FakeScheduler:
         self.on_resume_fail: list[NodesListener] = []
         self.on_suspend: list[NodesListener] = []
         self.on_reboot: list[NodesListener] = []
+        self.on_prolog: list[Callable[[FakeJob], object]] = []  # of rebuild jobs
         self.on_job: list[Callable[[FakeJob, str], object]] = []  # what befell it
         self.on_drain_lost: list[Callable[[str, str], object]] = []  # a person's, and by what
         self.exempt: frozenset[str] = frozenset()  # SuspendExcNodes
@@ -69,6 +70,16 @@ class FakeScheduler:
         if not 0 < size <= len(self._nodes):
             raise ValueError(f"a job of {size} nodes never fits on {len(self._nodes)}")
         return self._queue(size, duration_s)
+
+    def prolog_ended(self, job: FakeJob, status: int) -> None:
+        """A job whose prolog fails goes back into the queue."""
+        if not job.in_prolog:
+            return
+        job.in_prolog = False
+        if status:
+            self._requeue(job)
+        else:
+            self._try_start(job)
 
     def _queue(self, size: int, duration_s: float) -> FakeJob:
         self._submitted += 1
@@ -311,8 +322,10 @@ class FakeScheduler:
             node.job = job
             if node.power is Power.DOWN:
                 self._power_up(node)
-            elif job.rebuilds:  # as the daemon has it done that its prolog asks
-                self._ask_reboot(node, f"rebuild by job {job.id}")
+        if job.rebuilds and self.on_prolog:
+            job.in_prolog = True
+            for prolog in self.on_prolog:
+                prolog(job)
         self._try_start(job)
 
     def _ask_reboot(self, node: FakeNode, reason: str) -> None:
@@ -324,7 +337,7 @@ class FakeScheduler:
 
     def _try_start(self, job: FakeJob | None) -> None:
         """A job runs once all its nodes have registered and are reached where we were told."""
-        if job is None or job.state != "CONFIGURING":
+        if job is None or job.state != "CONFIGURING" or job.in_prolog:
             return
         nodes = [self._nodes[name] for name in job.nodes]
         for node in nodes:
@@ -346,7 +359,8 @@ class FakeScheduler:
     def _requeue(self, job: FakeJob) -> None:
         _stop(job.end)
         nodes, job.nodes = job.nodes, ()
-        if job.only:
+        job.in_prolog = False
+        if job.only and not job.rebuilds:
             job.state, job.ended_at = "NODE_FAIL", self._now()
             self.finished.append(self._open.pop(job.id))
             self._let_go(nodes)

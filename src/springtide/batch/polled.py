@@ -287,6 +287,9 @@ class Polled(Watched):
     async def open(self) -> None:
         """Nothing was closed."""
 
+    async def reopen(self) -> None:
+        """Nor then."""
+
     # --- the rest ----------------------------------------------------------------------------
 
     async def tell(self, job: str, text: str) -> None:

@@ -131,6 +131,9 @@ class Slurm(SlurmNodes):
         for name, state in self._queues().items():
             await self._scontrol("update", f"partitionname={name}", f"state={state}")
 
+    async def reopen(self) -> None:
+        """It is open as soon as it runs."""
+
     def _queues(self) -> dict[str, str]:
         """The partitions, and how they are when nothing is closed."""
         own = {

@@ -65,6 +65,9 @@ class AttachedSlurm(Slurm):
     async def open(self) -> None:
         await self._in_thread(self._attachment.open)
 
+    async def reopen(self) -> None:
+        await self._in_thread(self._attachment.reopen)
+
     async def stop(self, for_good: bool = True) -> None:
         """Not ours to stop."""
 

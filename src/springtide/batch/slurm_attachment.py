@@ -8,7 +8,7 @@ stopped: it is asked to reread its files where that is enough.
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,6 +20,7 @@ from springtide.batch.slurm_existing import Conf, Running, UnreadableConf
 from springtide.batch.slurm_include import (
     compose_include,
     decide_differences,
+    lost,
     render_left,
 )
 from springtide.batch.slurm_place import check_reachable, directory, write
@@ -143,7 +144,7 @@ class Attachment:
     def reload(self) -> str:
         """Write the include and have slurmctld run with it; says what that changed."""
         now = self.load()
-        if not now.taken or self._closed.exists():
+        if not now.taken:
             self.open()
         write(self._layout.conf / NODES, "".join(f"{name}\n" for name in self._cluster.managed))
         write(self._taken, now.wanted)
@@ -221,7 +222,7 @@ class Attachment:
         return [job for job in found if _is_on(job, nodes) or set(job.partition.split(",")) <= ours]
 
     def close(self) -> None:
-        """Have our partitions start no more jobs, until `open` or `reload`."""
+        """Have our partitions start no more jobs, until `open` or `reopen`."""
         self._closed.parent.mkdir(parents=True, exist_ok=True)
         write(self._closed, "")
         self._set_partitions(dict.fromkeys(self._partitions(), "DOWN"))
@@ -229,6 +230,10 @@ class Attachment:
     def open(self) -> None:
         self._set_partitions(self._partitions())
         self._closed.unlink(missing_ok=True)
+
+    def reopen(self) -> None:
+        if self._closed.exists():
+            self.open()
 
     def _set_partitions(self, states: Mapping[str, str]) -> None:
         """Those that slurmctld knows and shows otherwise."""
@@ -253,17 +258,19 @@ class Attachment:
         needed = self._needed()
         if needed.include:
             write(self.include, render_left(read(self.include), self.read_conf()))
-        if needed.programs and self._drops_us():
-            return Needed(needed.include, programs=False)
+        if needed.programs and not needed.former and self._drops_us():
+            return replace(needed, programs=False)
         return needed
 
     def _needed(self) -> "Needed":
         """Of a slurmctld that does not answer nobody knows, so it may need all."""
-        included = self.conf.exists() and self.read_conf().ours is not None
+        conf = self.read_conf() if self.conf.exists() else None
+        included = conf is not None and conf.ours is not None
+        former = conf is not None and not included and bool(lost(read(self.include), conf))
         try:
-            return Needed(included, self.is_used(self.read_running()))
+            return Needed(included, self.is_used(self.read_running()), former)
         except Unavailable:
-            return Needed(included, included)
+            return Needed(included, included, former)
 
     def is_used(self, running: Running) -> bool:
         """Whether slurmctld runs our programs."""
@@ -294,9 +301,11 @@ class Needed:
     """Its slurm.conf includes it, and slurmctld would not start without it."""
     programs: bool
     """slurmctld runs them, above all before each job."""
+    former: bool
+    """Its slurm.conf has neither the include nor all that had to go for us: only we know that."""
 
     def __bool__(self) -> bool:
-        return self.include or self.programs
+        return self.include or self.programs or self.former
 
 
 ADVICE = "run `tide attach` to see what to do"

@@ -31,6 +31,8 @@ MUNGE_USER = "munge"
 NOBODY = "127.0.0.1"
 PING_S = 10.0
 ACCOUNTED = "AccountingStorageType=accounting_storage/slurmdbd"
+FIRST_SAVES = ("assoc_usage", "qos_usage")
+"""What slurmctld saves of accounting, the first time minutes after its first start."""
 
 
 class Control:
@@ -132,6 +134,7 @@ class Control:
         started = self.start_others(host, address)
         if not self.running:
             check_port(address, port)
+            self._forgive_early_death()
             hosts = self._run / "hosts"
 
             def answers() -> bool:
@@ -143,6 +146,18 @@ class Control:
         if self._accounting:
             self._accounting.stop_unwanted()
         return started
+
+    def _forgive_early_death(self) -> None:
+        """Lets a slurmctld start that died before it first saved the usage of accounts.
+
+        26.05 refuses to start without these files unless the start is its cluster's first, which
+        it tells by this one. `slurmctld -i` would let it start, too, but also without its jobs.
+        """
+        place = state_save(self._layout)
+        saved = [(place / name, place / f"{name}.old") for name in FIRST_SAVES]
+        accounted = self._accounting and self._accounting.wanted
+        if accounted and not all(new.exists() or old.exists() for new, old in saved):
+            (place / "clustername").unlink(missing_ok=True)
 
     def _pings(self) -> bool:
         environment = {"PATH": slurm_service.PATH, "LC_ALL": "C", "SLURM_CONF": str(self._conf)}

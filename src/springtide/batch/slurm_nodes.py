@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from springtide import threads
@@ -241,8 +242,8 @@ class SlurmNodes:
         off, there = _split(nodes, _is_off)
         await self._update(off, "state=idle")
         await self._update(there, f"state={state}")
-        if fresh := [name for name in (*off, *there) if name in self._fresh]:
-            seen = await self._in_thread(lambda: self._read("node", fold(fresh)))
+        for fresh in fitting(name for name in (*off, *there) if name in self._fresh):
+            seen = await self._in_thread(partial(self._read, "node", fold(fresh)))
             left = [node.name for node in seen.values() if node.reason]
             await self._update(left, f"reason={slurm_reason.LEAVES}")
 
@@ -273,11 +274,16 @@ class SlurmNodes:
         return ""
 
     async def expect(self, nodes: Iterable[str]) -> None:
-        """Down until heard from; those that Slurm reboots or starts are so already."""
-        seen = [n for n in await self._look(nodes) if n.power is Power.UP and n.state != "DOWN"]
-        for reason, names in _by_reason(node for node in seen if _is_wished(node)):
+        """Down until heard from; those that Slurm reboots or starts are so already.
+
+        Not a node whose answer to a ping came just after the reboot was issued: Slurm takes it
+        for back, and would not notice when it really is.
+        """
+        seen = [node for node in await self._look(nodes) if _counts_as_there(node)]
+        kept = [node for node in seen if _is_wished(node) or _is_rebooted_for(node)]
+        for reason, names in _by_reason(kept):
             await self._update(names, "state=down", f"reason={reason}")
-        rest = [node.name for node in seen if not _is_wished(node)]
+        rest = [node.name for node in seen if node not in kept]
         await self._update(rest, "state=down", f"reason={_ours('starts afresh')}")
 
     async def fail(self, nodes: Iterable[str], reason: str) -> None:
@@ -353,6 +359,17 @@ def _is_of_calendar(node: BatchNode, reason: str) -> bool:
 def _is_wished(node: BatchNode) -> bool:
     """Whether it is drained for another reason than its instance, as Slurm does."""
     return node.drained and node.owner != SLURM
+
+
+def _counts_as_there(node: BatchNode) -> bool:
+    """Whether Slurm believes that it serves, or would if it were not about to be rebooted."""
+    there = node.power is Power.UP or "REBOOT_ISSUED" in node.flags
+    return there and node.state != "DOWN"
+
+
+def _is_rebooted_for(node: BatchNode) -> bool:
+    """Whether its reason is that of a reboot, which may say what to rebuild it with."""
+    return "REBOOT_ISSUED" in node.flags and bool(node.reason)
 
 
 def _is_booting(node: BatchNode) -> bool:

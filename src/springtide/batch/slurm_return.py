@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from springtide.batch.slurm_reason import PREFIX
+from springtide.batch.slurm_reason import LEAVES, PREFIX
 from springtide.batch.slurm_text import lines_of, parse_state, parse_time
 from springtide.ports import BatchNode, Power
 
@@ -68,4 +68,4 @@ def _is_since(line: str, put_down: str) -> bool:
 
 def _is_temporary(reason: str, drained: bool) -> bool:
     """Not what somebody put down for good; a drain stays anyway."""
-    return drained or reason == SILENT or reason.startswith(PREFIX)
+    return drained or reason in (SILENT, LEAVES) or reason.startswith(PREFIX)

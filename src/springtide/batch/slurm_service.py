@@ -12,6 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -190,7 +191,8 @@ def _wait(condition: Callable[[], bool]) -> bool:
 
 def obituary(service: Service, said: int | None = None) -> str:
     """Why a service died at its start, from what its log says since then, or at its end."""
-    with service.log.open("rb") as log:
+    text = ""
+    with suppress(FileNotFoundError), service.log.open("rb") as log:
         size = log.seek(0, os.SEEK_END)
         log.seek(max(0, size - LOG_TAIL) if said is None else said)
         text = last_errors(log.read().decode(errors="replace"))

@@ -57,12 +57,51 @@ class Change(Enum):
     PAIRS_INSTANCES = Since(
         (26, 5), "one update takes a list of InstanceIds for a list of nodes; before, one for all"
     )
+    HEARS_THE_POWERED_DOWN = Since(
+        (26, 5),
+        "a powered-down node that was undrained is not waited for after a restart; before, it "
+        "gets no job until it powers down once more",
+    )
+    KEEPS_REBOOTING = Since(
+        (26, 5),
+        "a node that is being rebooted cannot be set idle; before, it counts as back then",
+    )
     EXCLUSIVE_NODE = Since(
         (26, 5), "partitions say `Exclusive=NODE`; `OverSubscribe=EXCLUSIVE` is deprecated"
     )
 
     def applies(self, release: Release) -> bool:
         return release >= self.value.release
+
+
+ALIKE = (
+    Since(
+        (23, 2), "`sbatch --reboot` reboots no cloud node; rebuild jobs ask the daemon in its place"
+    ),
+    Since(
+        (24, 11),
+        "a node keeps the reason of a drain that has ended; one that is left over counts as none",
+    ),
+    Since(
+        (24, 11),
+        "a cluster without accounting numbers itself; the number is forgotten when accounting is "
+        "turned on",
+    ),
+    Since(
+        (24, 11),
+        "slurmctld may die after it has bound its port, as when a configured prolog is missing; "
+        "so only an answer tells that it runs",
+    ),
+    Since(
+        (26, 5),
+        "slurmctld does not start again that died before it first saved the usage of accounts, "
+        "unless it may take the start for its cluster's first",
+    ),
+    Since(
+        (26, 5), "HealthCheckInterval must exceed HealthCheckTimeout, which is 60 s if nobody says"
+    ),
+)
+"""Where versions differ, too, but what we do suits all of them: nobody has to ask."""
 
 
 def shown(release: Release) -> str:

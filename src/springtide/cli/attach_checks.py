@@ -19,8 +19,11 @@ from springtide.batch.slurm_service import read
 from springtide.batch.slurm_standing import Standing
 from springtide.batch.slurm_text import release
 from springtide.batch.slurm_versions import TooOldError, check_version, untried
+from springtide.cli.file_checks import containers
 from springtide.cli.subject import Check, Subject
 from springtide.cli.whereabouts import option
+from springtide.compose_slurm import attached_view
+from springtide.configure.mounts import bound_in
 from springtide.layout import Layout
 from springtide.nodeset import fold
 from springtide.ports import Unavailable
@@ -34,6 +37,14 @@ SPELLED = {
     "suspendprogram": "SuspendProgram",
     "resumefailprogram": "ResumeFailProgram",
 }
+WRITTEN = ("SlurmdSpoolDir", "SlurmdLogFile", "SlurmdPidFile")
+"""What slurmd writes to, if slurm.conf has it elsewhere than in /var."""
+SOCKET = "munge's socket"
+PLACE_TODO = "name another directory in slurm.conf, as in /var/spool, and restart slurmctld"
+SOCKET_TODO = (
+    "have it in a directory without slurm.conf and the key; for the key, a copy elsewhere will do: "
+    "batch.munge_key"
+)
 NO_DIRECTORIES = frozenset({Path("/"), Path("/etc")})
 """These cannot be mounted into nodes: each has its own."""
 
@@ -116,7 +127,8 @@ def look_at_conf(sight: Sight) -> Iterator[Check]:
     else:
         nodes, files = len(sight.conf.nodes), len(sight.conf.files)
         more = f" and {files - 1} that it includes" if files > 1 else ""
-        yield Check("slurm.conf", True, f"{path}{more}: {nodes} nodes of its own")
+        own = "1 node of its own" if nodes == 1 else f"{nodes} nodes of its own"
+        yield Check("slurm.conf", True, f"{path}{more}: {own}")
 
 
 def look_at_slurmctld(sight: Sight) -> Iterator[Check]:
@@ -182,6 +194,22 @@ def look_at_munge(sight: Sight) -> Iterator[Check]:
         yield Check("munge", False, str(error), todo)
     else:
         yield Check("munge", True, f"{key} is the key of that Slurm's munged")
+
+
+def look_at_places(sight: Sight) -> Iterator[Check]:
+    """Container nodes see the directories of slurm.conf and of the key as they are, read-only."""
+    spec, conf = sight.subject.spec, sight.conf
+    if isinstance(conf, Unavailable) or not containers(spec):
+        return
+    found = slurm_existing.places(conf)
+    view = attached_view(spec, sight.batch, found)
+    writable = [each for provider in containers(spec) for each in provider.mounts]
+    writable += [one.path for one in bound_in(spec) if not one.read_only]
+    written = {key: conf.settings.get(key.lower(), "") for key in WRITTEN}
+    for what, path in {**written, SOCKET: str(found.socket)}.items():
+        if path and (seen := view.read_only(Path(path), writable)):
+            text = f"{what} is {path}, but container nodes see {seen} read-only, as it is here"
+            yield Check("places", False, text, SOCKET_TODO if what == SOCKET else PLACE_TODO)
 
 
 # --- what is ours beside what is theirs --------------------------------------------------
@@ -276,6 +304,7 @@ REQUIRED: Sequence[Look] = (
     look_at_version,
     look_at_rights,
     look_at_munge,
+    look_at_places,
 )
 BESIDE: Sequence[Look] = (
     look_at_names,

@@ -7,6 +7,7 @@ restarted slurmctld; run again after that, nothing is left.
 from collections.abc import Sequence
 
 from springtide.batch.slurm_attachment import Attachment
+from springtide.batch.slurm_include import lost
 from springtide.batch.slurm_service import read
 from springtide.cli import attached, detached, output, serving
 from springtide.cli.attach_checks import see
@@ -25,6 +26,8 @@ from springtide.ports import Job, Unavailable
 from springtide.spec import Cluster
 
 SHOWN_JOBS = 10
+REREAD = ("have slurmctld read it:", "  scontrol reconfigure")
+"""For one that need not be restarted: once it runs without us, we do not ask it."""
 
 
 def remove_attached(spec: Cluster, consent: Consent, *, dry_run: bool = False) -> Exit:
@@ -37,6 +40,7 @@ def remove_attached(spec: Cluster, consent: Consent, *, dry_run: bool = False) -
     attached.restore(spec)
     if daemon.layout.record.exists():
         _refuse_jobs(attachment, consent)
+        output.note(_render_plan(spec))
         what = f"take cluster {spec.cluster} out of {attachment.conf}"
         consent.require(spec.cluster, what, protected=spec.protected)
         _end_cluster(daemon, spec, attachment)
@@ -67,7 +71,9 @@ def _refuse_jobs(attachment: Attachment, consent: Consent) -> None:
 def render_jobs(jobs: Sequence[Job]) -> str:
     named = ", ".join(f"{job.id} of {job.user}" for job in jobs[:SHOWN_JOBS])
     more = f" and {len(jobs) - SHOWN_JOBS} more" if len(jobs) > SHOWN_JOBS else ""
-    return f"{len(jobs)} jobs run on our nodes or wait for them: {named}{more}"
+    what = "1 job runs on our nodes or waits" if len(jobs) == 1 else "jobs run on our nodes or wait"
+    count = "" if len(jobs) == 1 else f"{len(jobs)} "
+    return f"{count}{what} for them: {named}{more}"
 
 
 # --- the cluster ---------------------------------------------------------------------------
@@ -134,14 +140,20 @@ def _render_left(spec: Cluster) -> list[str]:
     attachment = sight.attachment
     again = f"tide attach --remove {option(spec.state)}"
     conf, left = attachment.read_conf(), read(attachment.include)
-    restart = attached.restarting(sight) if sight.needs_programs else []
+    restart: Sequence[str] = attached.restarting(sight) if sight.needs_programs else []
+    if conf.ours is None and lost(left, conf):
+        restart = attached.restarting(sight) or REREAD
     return render_leaving(conf, attachment.include, left, restart, again)
+
+
+def _render_plan(spec: Cluster) -> str:
+    nodes = fold(spec.managed) or "none"
+    return f"would suspend {nodes}, stop the daemon, and remove {spec.state}"
 
 
 def _render_intent(spec: Cluster, attachment: Attachment) -> str:
     """What would go, and what there would be to do."""
-    nodes = fold(spec.managed) or "none"
-    lines = [f"would suspend {nodes}, stop the daemon, and remove {spec.state}"]
+    lines = [_render_plan(spec)]
     try:
         jobs = attachment.jobs()
         lines += [render_jobs(jobs)] if jobs else []

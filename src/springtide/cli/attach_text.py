@@ -87,7 +87,8 @@ def render_leaving(
         lines.append(f"  {conf.ours.text}")
         lines += _unlink(conf.ours)
     if back := lost(left, conf):
-        lines.append(f"put back into {conf.path} (until then {include} has it):")
+        kept = f"until then {include} has it" if conf.ours else f"or do without: remove {include}"
+        lines.append(f"put back into {conf.path} ({kept}):")
         lines += [f"  {line}" for line in back]
     return [*lines, *restart, "then run this again, which removes the rest:", f"  {again}"]
 

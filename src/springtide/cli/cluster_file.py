@@ -57,7 +57,8 @@ def edited(status: Json) -> str | None:
             return None
     except SpecError as error:
         return f"{path} was changed since it was applied, and is wrong now: {error.problems[0]}"
-    return f"{path} was changed since it was applied: run `tide apply`"
+    command = f"tide attach {path}" if status["attached"] else "tide apply"
+    return f"{path} was changed since it was applied: run `{command}`"
 
 
 def mention_edits(daemon: Client) -> None:

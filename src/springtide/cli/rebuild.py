@@ -152,7 +152,7 @@ def rebuild(
     if not plan["count"]:
         output.put(render_nobody(wish, _serving(daemon, hostlist, partition), plan["notes"]))
     elif dry_run:
-        output.put(render_plan(plan))
+        output.put(render_wish(wish, plan))
         output.note(NO_CHANGE)
     else:
         raise typer.Exit(_rebuild(daemon, wish, plan, options, Consent(yes), no_wait))
@@ -162,6 +162,17 @@ def foresee(daemon: Client, wish: Rebuild, names: list[str] | None) -> Json:
     """A command is tried on all nodes in service, whatever they run."""
     force = wish.force or wish.command is not None
     return ask(daemon, Kind.REBUILD, names, **given(image=wish.image, force=force))
+
+
+def render_wish(wish: Rebuild, plan: Json) -> str:
+    """The plan, or what a command is tried on: that takes no node out of service."""
+    if wish.command is None and wish.by_jobs:
+        first = "submit a job for each node, ahead of all others; when it starts:"
+        return render_plan({**plan, "steps": [first, *plan["steps"]]})
+    if wish.command is None:
+        return render_plan(plan)
+    count = "a job" if plan["count"] == 1 else f"{plan['count']} jobs, one for each node"
+    return f"run {wish.command!r} on {plan['nodes']} by {count}; nothing is rebuilt"
 
 
 def _serving(daemon: Client, hostlist: str | None, partition: str | None) -> bool:
@@ -221,18 +232,28 @@ def render_strangers(
 def _rebuild(
     daemon: Client, wish: Rebuild, plan: Json, options: Json, consent: Consent, no_wait: bool
 ) -> Exit:
-    output.note(render_plan(plan))
+    output.note(render_wish(wish, plan))
     status = daemon.get("/status")
     name, see = status["cluster"], terms(status["batch"]["kind"]).show_closed
     what = f"run {wish.command!r} on" if wish.command else "rebuild"
     consent.require(name, f"{what} {plan['nodes']}")
     body = {"operation": Kind.REBUILD.value, "nodes": plan["nodes"], "options": options}
+    if wish.command is not None:
+        code = by_jobs(daemon, body, no_wait=True)
+        output.note("see `squeue` while they last, and `scontrol show job ID` for how they ended")
+        return code
     if wish.by_jobs:
-        return by_jobs(daemon, body, no_wait or wish.command is not None)
+        return by_jobs(daemon, body, no_wait)
     code = conclude(daemon, daemon.post("/operations", body)["operations"], no_wait)
-    if code in (Exit.FAILED, Exit.PARTLY):
+    if code in (Exit.FAILED, Exit.PARTLY) and (down := _down(daemon, plan["nodes"])):
         output.note(
-            f"tide: nodes that did not come back are DOWN (see `{see}`); mend what is wrong, "
-            "then `tide resume` them"
+            f"tide: {down} did not come back and takes no jobs (see `{see}`); mend what is wrong, "
+            f"then `tide resume {down}`"
         )
     return code
+
+
+def _down(daemon: Client, names: str) -> str:
+    """Nodes that the batch system has down, as a host list."""
+    rows = daemon.get("/nodes", names=names)["nodes"]
+    return fold(row["name"] for row in rows if (row["batch"] or {}).get("state") == "DOWN")

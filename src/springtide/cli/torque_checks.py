@@ -15,15 +15,13 @@ from springtide.batch.torque_rules import properties
 from springtide.batch.torque_text import parse_nodes, parse_queues
 from springtide.batch.unread import UnreadableError
 from springtide.cli.subject import Check, Subject
+from springtide.cli.torque_filter_checks import decide_filter, look_at_filter
 from springtide.ports import Member, Unavailable
 from springtide.spec import Torque
 
 DEFAULTS = ("resources_default.neednodes", "resources_default.nodes")
 """What jobs ask for that say nothing of nodes; the first that a queue has counts."""
 NAME = "Torque's queues"
-FILTERS = ("/usr/local/libexec/qsub_filter", "/usr/libexec/qsub_filter")
-OWN_FILTER = "/usr/local/sbin/torque_submitfilter"
-"""Where qsub looks for a submit filter, unless torque.cfg has another place."""
 
 Queues = Mapping[str, Mapping[str, str]]
 
@@ -43,7 +41,8 @@ def look_at_queues(subject: Subject) -> Iterable[Check]:
     yield from wrong
     if not wrong:
         yield Check(NAME, True, f"each says which nodes are its own: {', '.join(spec.partitions)}")
-    yield decide_filter(_submit_filter(HOME / "torque.cfg"), tuple(spec.partitions))
+    found = look_at_filter(HOME / "torque.cfg", Path(torque_submit_filter.QUEUES))
+    yield from decide_filter(found, tuple(spec.partitions))
 
 
 def _nodes(commands: Commands) -> frozenset[str]:
@@ -118,37 +117,3 @@ def _broken(name: str, asks: Asks, ok: bool | None) -> Check:
 
 def _command(queue: str, wanted: str) -> str:
     return f'qmgr -c "set queue {queue} {DEFAULTS[0]} = 1:{wanted}"'
-
-
-# What pbs_sched cannot enforce
-
-
-def decide_filter(path: str, served: tuple[str, ...]) -> Check:
-    """Whether qsub of this machine has a submit filter. Pure."""
-    name = "Torque's submit filter"
-    if path:
-        return Check(name, True, f"qsub of this machine has one: {path}")
-    queue = served[0] if served else "cloud"
-    text = (
-        f"there is none here, and pbs_sched heeds no queue's nodes for jobs that ask for nodes: "
-        f"`qsub -q {queue} -l nodes=1` may start on your nodes, and the same of another queue on "
-        "ours"
-    )
-    ours = Path(torque_submit_filter.__file__)
-    todo = (
-        f"on machines with qsub, run `install -m 755 {ours} {OWN_FILTER}` and write "
-        f"{torque_submit_filter.QUEUES} (docs/batch/torque.md); or leave it, if your scheduler is "
-        "another, or users write the property themselves"
-    )
-    return Check(name, None, text, todo)
-
-
-def _submit_filter(cfg: Path) -> str:
-    """That which qsub of this machine runs; empty if it runs none."""
-    try:
-        lines = [line.split() for line in cfg.read_text(errors="replace").splitlines()]
-    except OSError:
-        lines = []
-    named = [words[1] for words in lines if words[:1] == ["SUBMITFILTER"] and len(words) > 1]
-    places = named or [*FILTERS, OWN_FILTER]
-    return next((place for place in places if Path(place).exists()), "")

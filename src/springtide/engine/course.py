@@ -141,10 +141,14 @@ class Course:
                 await self._between_rounds(before)
 
     async def _between_rounds(self, before: Operation) -> None:
-        """One after which nobody came back is the last: what broke it would break the rest too."""
+        """One after which nobody came back is the last: what broke it would break the rest too.
+
+        Not of rebuilds that jobs asked for, of which each was for its own node.
+        """
         if by := self.run.operation.options.get("ends_for"):
             raise Cancelled(f"cancelled by {by}")
-        if _is_lost(before.round, self.run.operation.fallen):
+        together = not self.run.operation.options.get("by_jobs")
+        if together and _is_lost(before.round, self.run.operation.fallen):
             raise Stopped(
                 "none of a whole batch came back as it should, so no further one was begun"
             )

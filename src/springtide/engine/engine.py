@@ -164,6 +164,11 @@ class Engine:
         found = (run.operation.left for run in self._runs if run.operation.kind in kinds)
         return frozenset(name for names in found for name in names)
 
+    def queued(self, *kinds: Kind) -> frozenset[str]:
+        """The nodes of operations of these kinds that have not had their turn."""
+        runs = (run for run in self._runs if run.operation.kind in kinds and not run.began)
+        return frozenset(name for run in runs for name in run.operation.nodes)
+
     def under_way(self, *kinds: Kind) -> int:
         """How many nodes unfinished operations of these kinds took on and have not brought back."""
         runs = [run.operation for run in self._runs if run.operation.kind in kinds]

@@ -179,6 +179,10 @@ class BatchSystem(Protocol):
         """Start jobs again."""
         ...
 
+    async def reopen(self) -> None:
+        """Start jobs again, if it was closed and `reload` has left it so."""
+        ...
+
     async def tell(self, job: str, text: str) -> None:
         """Say something to the owner of a job, or of several, separated by commas."""
         ...

@@ -46,9 +46,8 @@ async def expect(work: Work, names: Sequence[str]) -> None:
 
     Called when their former instances are gone: one that lives might be heard from again.
     """
-    if work.operation.options.get("via", "direct") == "direct":
-        call = partial(work.parts.batch.expect, await still_up(work, names))
-        await insist(call, work.parts.spec.timing.lock)
+    call = partial(work.parts.batch.expect, await still_up(work, names))
+    await insist(call, work.parts.spec.timing.lock)
 
 
 async def still_up(work: Work, names: Sequence[str]) -> list[str]:

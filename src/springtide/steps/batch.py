@@ -53,6 +53,7 @@ async def _reload(work: Work) -> str:
         if strays := parts.strays():
             raise SiteError(f"{fold(strays)} left the cluster file and is still up, with its jobs")
         stopped = parts.stopped
+        await parts.doubt_applied()
         await parts.keep_stopped(False)  # it asks for nodes as soon as it runs
         try:
             changed = await parts.batch.reload(parts.site)

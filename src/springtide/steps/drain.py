@@ -11,6 +11,8 @@ from springtide.steps.registration import tell_instances
 from springtide.steps.work import Fallen, Work, insist
 
 SHORTEST_S, LONGEST_S = 0.2, 10.0
+JOBS_END_S = 5.0
+"""Rebuild jobs that began together end within this, and their nodes are rebuilt together."""
 SHARE = 0.02
 """The longer nodes have been draining, the less does another moment matter."""
 
@@ -34,7 +36,8 @@ async def drain(work: Work) -> Fallen:
         end = work.record.now() - began_at
         if not (seen.busy or seen.undrained or seen.unserved):
             return _some(work, seen.free)
-        if seen.free and work.operation.kind in IN_ROUNDS:
+        jobs_end = work.operation.options.get("by_jobs") and end < JOBS_END_S
+        if seen.free and work.operation.kind in IN_ROUNDS and not jobs_end:
             return _some(work, seen.free)
         if end >= limit_s and asked.issuperset(seen.undrained):
             return service.undrainable(work.names, seen.busy, _told(work, limit_s))

@@ -46,6 +46,7 @@ LOOK_S = 0.5
 
 async def create_instances(work: Work) -> Fallen:
     """An instance for each node: remains are removed, intent is recorded, then they are made."""
+    await work.parts.renew()
     await _let_leave(work)
     fallen = _strangers(work) | await _clear_remains(work)
     if work.operation.kind is Kind.REBUILD:

@@ -3,29 +3,46 @@
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
+from math import inf
 
 from springtide import decide
 from springtide.batch.polled import Polled
-from springtide.model import DRAINS, PLANS, Node, NodeState, Step
+from springtide.model import DRAINS, PLANS, Kind, Node, NodeState, Step
 from springtide.ports import OURS, CloudError, Power, Unavailable
 from springtide.steps import unready
 from springtide.steps.boot_phases import keep_phases
 from springtide.steps.roll_call import Seen
-from springtide.steps.work import Fallen, Work
+from springtide.steps.work import Fallen, Work, insist
 from springtide.story import voice_of
 
 LET_GO = "the batch system powers it down"
 """How reasons begin of nodes that fell out because it did not wait for them."""
+OPEN_S = 10.0
+"""Jobs that a stop has kept waiting wait so long for the first nodes to register."""
 DEATH_WATCH_S = 2.0
 """Between two looks at whether instances of joining nodes still live."""
 
 
 async def wait_registered(work: Work) -> Fallen:
     """Joining nodes become ready as they register; the batch system then learns what they are."""
-    fallen = await _wait(work)
+    try:
+        fallen = await _wait(work)
+    except asyncio.CancelledError:
+        with suppress(Unavailable):
+            await _let_jobs_start(work)
+        raise
+    await insist(partial(_let_jobs_start, work), work.parts.spec.timing.lock)
     if Step.UNDRAIN not in PLANS[work.operation.kind]:
         await tell_instances(work)
     return fallen
+
+
+async def _let_jobs_start(work: Work) -> None:
+    """Not before: Slurm takes a node for rebooted that gets a job and registers in one second, if
+    it is somebody else's, and starts the job again only after two minutes."""
+    if work.operation.kind is Kind.DEPLOY:
+        await work.parts.batch.reopen()
 
 
 async def tell_instances(work: Work) -> None:
@@ -36,6 +53,8 @@ async def tell_instances(work: Work) -> None:
         for node in ready
         if node.instance and (flavor := spec.flavors.get(node.flavor or ""))
     }
+    if not known:
+        return
     try:
         await work.parts.batch.set_instances(known)
     except Unavailable as error:
@@ -51,6 +70,7 @@ async def _wait(work: Work) -> Fallen:
     loop = asyncio.get_running_loop()
     end = loop.time() + work.parts.spec.timing.start
     look_at = loop.time() + DEATH_WATCH_S
+    open_at = loop.time() + OPEN_S
     fallen = Fallen()
     while joining := _joining(work, fallen):
         seen = await work.parts.roll_call.next(node.name for node in joining)
@@ -63,6 +83,9 @@ async def _wait(work: Work) -> Fallen:
             look_at = loop.time() + DEATH_WATCH_S
         await work.fell(lost)
         fallen |= lost
+        if loop.time() > open_at:
+            await insist(partial(_let_jobs_start, work), work.parts.spec.timing.lock)
+            open_at = inf
         if loop.time() > end:
             late = dict.fromkeys((n.name for n in _joining(work, fallen)), _late(work)) | shut
             return late | {name: why for name, why in _let_go(work, seen).items() if name in late}

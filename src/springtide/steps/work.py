@@ -47,12 +47,15 @@ Fallen = dict[str, str]
 """Nodes that fell out of an operation, and why."""
 
 
+UNKNOWN = "unknown"
+
+
 @dataclass(frozen=True, slots=True)
 class Applied:
     """What of the cluster file the batch system runs with."""
 
     spec: str = ""
-    """The file's fingerprint."""
+    """The file's fingerprint; empty before the first, UNKNOWN while another is written."""
     kept: str = ""
     """The nodes that are always up, as a host list."""
 
@@ -75,6 +78,8 @@ class Parts:
     site: Site | None = None
     remade: Callable[[Cluster], "Parts"] | None = None
     """Parts for another spec, over the same record; None if the spec is all that changes."""
+    outdated: Callable[[], bool] | None = None
+    """Whether the files of a batch system that is not ours ask for other parts; takes a moment."""
     wanted: Cluster = field(init=False)
     """The cluster file alone."""
     former: Cluster | None = None
@@ -174,6 +179,12 @@ class Parts:
         await self.record.store.put("applied", json.dumps(asdict(self.applied)))
         await self._keep_living()
 
+    async def doubt_applied(self) -> None:
+        """Before another file is written: what comes of that is only known when it is done."""
+        if self.applied.spec not in ("", fingerprint(self.wanted)):
+            self.applied = replace(self.applied, spec=UNKNOWN)
+            await self.record.store.put("applied", json.dumps(asdict(self.applied)))
+
     async def adopt(self, wanted: Cluster, store: Callable[[], None]) -> None:
         """Go on with another file, kept by `store`; what left it stays until it is taken leave of.
 
@@ -249,12 +260,20 @@ class Parts:
         if spec == self.spec:
             return
         self.spec = spec
+        self._remake()
+
+    async def renew(self) -> None:
+        """Before nodes are made: they are to find things where the batch system has them now."""
+        if self.outdated is not None and await asyncio.to_thread(self.outdated):
+            self._remake()
+
+    def _remake(self) -> None:
         if self.remade is None:
             return
-        new = self.remade(spec)
+        new = self.remade(self.spec)
         self.providers, self.home, self.batch = new.providers, new.home, new.batch
         self.configurator, self.membership = new.configurator, new.membership
-        self.software = new.software
+        self.software, self.outdated = new.software, new.outdated
         self.roll_call, self.census = new.roll_call, new.census
 
     @property

@@ -251,7 +251,8 @@ class Ec2:
         status, body = self._forward(environ, asked)
         root = ET.fromstring(body)  # noqa: S314 - our own server's
         answer = ET.Element(f"{{{NS}}}RunInstancesResponse")
-        answer.extend(root.find(f"{{{NS}}}reservationSet/{{{NS}}}item") or ())
+        found = root.find(f"{{{NS}}}reservationSet/{{{NS}}}item")
+        answer.extend(() if found is None else found)
         return status, ET.tostring(answer)
 
     def _TerminateInstances(self, environ: dict[str, Any], form: Form) -> tuple[int, bytes]:

@@ -50,6 +50,7 @@ def _is_of(pid: int, cluster: str, node: str | None) -> bool:
 
 
 def _is_first(status: str) -> bool:
-    """In a pid namespace of its own, below ours."""
+    """In a pid namespace of its own, right below ours; below that are the containers of others, as
+    of a cluster in a container, which may have the same name."""
     ids = next((line.split()[1:] for line in status.splitlines() if line.startswith("NSpid")), [])
-    return len(ids) > 1 and ids[-1] == "1"
+    return len(ids) == 2 and ids[1] == "1"

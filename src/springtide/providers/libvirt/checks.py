@@ -13,7 +13,7 @@ from springtide.ports import Check, CloudError, Launch, Need
 from springtide.providers.libvirt import marks
 from springtide.providers.libvirt.connection import told
 from springtide.providers.libvirt.domain import Paths, memory_mib, render_domain
-from springtide.providers.libvirt.errors import translated
+from springtide.providers.libvirt.errors import is_gone, translated
 from springtide.providers.libvirt.host import Host
 from springtide.providers.libvirt.network import Known, mac_of
 from springtide.providers.libvirt.storage import Disks, source
@@ -126,7 +126,9 @@ def _disks(connection: Any, disks: Disks) -> Check:
     directory = str(disks.directory)
     try:
         pool = connection.storagePoolLookupByTargetPath(directory)
-    except libvirt.libvirtError:
+    except libvirt.libvirtError as error:
+        if not is_gone(error):
+            raise
         text = f"{directory} is no pool of libvirt yet; one is made at deploy"
         return Check("disks", None, text)
     _, _, _, free = pool.info()

@@ -59,6 +59,12 @@ _BY_WORDS: tuple[tuple[str, type[CloudError]], ...] = (
     ("failed to find an available port", NoCapacity),
 )
 """Most of what a hypervisor refuses comes with a code that says nothing."""
+_DRIVERS = (
+    ("virNetworkLookupByName", "network"),
+    ("virStoragePoolLookupByTargetPath", "storage"),
+    ("no connection driver available for qemu", "qemu"),
+)
+"""By what is refused where this driver is missing; Debian has them in packages of their own."""
 _FAR = frozenset({libvirt.VIR_FROM_RPC, libvirt.VIR_FROM_REMOTE})
 """It came from the way to libvirt, not from libvirt."""
 
@@ -74,8 +80,19 @@ def decide_class(code: int, domain: int, message: str) -> type[CloudError]:
 
 def translated(error: libvirt.libvirtError, about: str = "") -> CloudError:
     message = str(error.get_error_message() or error)
-    kind = decide_class(error.get_error_code() or 0, error.get_error_domain() or 0, message)
-    return kind(f"{about}: libvirt says: {message}" if about else f"libvirt says: {message}")
+    code = error.get_error_code() or 0
+    kind = decide_class(code, error.get_error_domain() or 0, message)
+    told = f"libvirt says: {message}{advice(code, message)}"
+    return kind(f"{about}: {told}" if about else told)
+
+
+def advice(code: int, message: str) -> str:
+    """What to install, if a part of libvirt is missing."""
+    if code not in (libvirt.VIR_ERR_NO_SUPPORT, libvirt.VIR_ERR_NO_CONNECT):
+        return ""
+    driver = next((name for words, name in _DRIVERS if words in message), "")
+    todo = f"; install libvirt-daemon-driver-{driver} on its host, and restart libvirtd"
+    return todo if driver else ""
 
 
 def is_gone(error: libvirt.libvirtError) -> bool:
