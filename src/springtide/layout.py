@@ -212,7 +212,7 @@ class Layout:
 
     def refusal(self) -> str | None:
         """Why a new cluster must not be put here: its end would not tell its files from others'."""
-        strange = [name for name in self.found() if name != "lost+found"]
+        strange = [name for name in self.found() if not _is_usual(name)]
         if self.is_ours or not strange:
             return None
         more = ", …" if len(strange) > SHOWN else ""
@@ -220,6 +220,12 @@ class Layout:
             f"{self.state} holds files that are not of a cluster "
             f"({', '.join(strange[:SHOWN])}{more}); set `state` to a directory that is new or empty"
         )
+
+
+def _is_usual(name: str) -> bool:
+    """Whether a new cluster may find this: a mount point has its own directory for lost files, and
+    another deploy may be writing its copy of the cluster file just now."""
+    return name == "lost+found" or name.startswith(_fresh_spec(""))
 
 
 def _fresh_spec(mark: str) -> str:

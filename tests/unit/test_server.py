@@ -101,6 +101,23 @@ def test_a_new_or_empty_directory_can_become_a_state_directory(layout: Layout) -
     assert layout.refusal() is None, "every new filesystem has it"
 
 
+def test_a_deploy_that_begins_beside_another_is_not_refused_for_its_copy(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one has written its copy of the cluster file, and not given it its name yet."""
+    refusals: list[str | None] = []
+    replace = Path.replace
+
+    def looked_at(fresh: Path, target: Path) -> Path:
+        refusals.append(layout.refusal())
+        return replace(fresh, target)
+
+    layout.state.mkdir()
+    monkeypatch.setattr(Path, "replace", looked_at)
+    layout.keep_spec(b"cluster: blue\n")
+    assert refusals == [None]
+
+
 def test_a_directory_with_other_files_cannot(layout: Layout) -> None:
     layout.state.mkdir()
     for number in range(7):
