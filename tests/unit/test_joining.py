@@ -386,6 +386,36 @@ async def test_phases_are_kept_once_though_they_are_told_twice(world: JoinWorld)
     assert tuple(await world.parts.record.store.phases("b1")) == phases
 
 
+async def test_the_phases_of_a_boot_seconds_after_another_are_all_kept(world: JoinWorld) -> None:
+    asked, _ = await world.joined()
+    world.now += 5
+    boots = [
+        [
+            Phase("b1", 1, "started", world.now - 3, 62.8),
+            Phase("b1", 1, "slurmd", world.now - 2, 1),
+        ],
+        [
+            Phase("b1", 1, "started", world.now - 1.5, 64.3),
+            Phase("b1", 1, "slurmd", world.now - 0.5, 1),
+        ],
+    ]
+    for phase in (phase for boot in boots for phase in boot):
+        await world.joining.report(replace(asked, machine=MACHINE, phases=(phase,)), PEER)
+    assert await world.parts.record.store.phases("b1") == [p for boot in boots for p in boot]
+
+
+async def test_a_phase_that_succeeds_after_it_failed_is_kept(world: JoinWorld) -> None:
+    asked, _ = await world.joined()
+    world.now += 5
+    tries = (
+        Phase("b1", 1, "mounts", world.now - 1, 0.1, "failed: nas does not answer"),
+        Phase("b1", 1, "mounts", world.now, 1.1),
+    )
+    for phase in tries:
+        await world.joining.report(replace(asked, machine=MACHINE, phases=(phase,)), PEER)
+    assert tuple(await world.parts.record.store.phases("b1")) == tries
+
+
 def test_phases_of_a_wrong_clock_are_corrected() -> None:
     phases = [Phase("b1", 1, "started", 5000.0), Phase("b1", 1, "joined", 5002.0)]
     assert [p.at for p in corrected(phases, 5002.0, 1002.0)] == [1000.0, 1002.0]

@@ -11,6 +11,7 @@ from math import isfinite
 from typing import Any
 
 from springtide.model import Phase
+from springtide.node import PHASES
 
 LONGEST = 300
 """Characters of a text that people will read."""
@@ -21,6 +22,8 @@ MOST_KEYS = 8
 MOST = 2**53
 TOLERATED_S = 1.0
 """Clocks that differ by less count as the same."""
+REPEATED_S = 2.0
+"""By so much less the corrected times of one phase differ that is told twice."""
 _NAME = re.compile(r"[a-z][a-z0-9 _-]{0,39}")
 
 
@@ -153,6 +156,23 @@ def corrected(phases: Sequence[Phase], clock: float | None, now: float) -> list[
     if abs(off_s) <= TOLERATED_S:
         return list(phases)
     return [replace(phase, at=phase.at - off_s) for phase in phases]
+
+
+def untold(phases: Sequence[Phase], known: Sequence[Phase]) -> list[Phase]:
+    """The phases that are not on record: a node repeats a report whose answer it did not get.
+
+    Only the boot under way is compared: the one before may be as good as the same, seconds ago.
+    """
+    starts = [index for index, phase in enumerate(known) if phase.name == PHASES[0]]
+    boot, fresh = list(known[max(starts, default=0) :]), []
+    for phase in phases:
+        if any(phase.repeats(other, REPEATED_S) for other in boot):
+            continue
+        if phase.name == PHASES[0]:
+            boot.clear()
+        boot.append(phase)
+        fresh.append(phase)
+    return fresh
 
 
 # --- single values -----------------------------------------------------------------------------

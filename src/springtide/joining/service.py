@@ -15,12 +15,12 @@ from springtide.configure.membership import Around, Membership, Newcomer
 from springtide.configure.names import has_server
 from springtide.joining import admission, machines
 from springtide.joining.admission import Cause, Known, Verdict
-from springtide.joining.asked import Asked, corrected
+from springtide.joining.asked import Asked, corrected, untold
 from springtide.joining.given_up import GivenUp
 from springtide.joining.lacking import Lacking
 from springtide.joining.quiet import Quiet
 from springtide.layout import Layout
-from springtide.model import STARTING, Node, NodeState, Phase, Ticket
+from springtide.model import STARTING, Node, NodeState, Ticket
 from springtide.node import PHASES
 from springtide.node.fit import LAST
 from springtide.ports import Site, Unavailable
@@ -33,8 +33,6 @@ VERSION_S = 60.0
 FAILED_S = 5.0
 """And after this, if it did not answer."""
 KEY_BYTES = 24
-SAME_S = 2.0
-"""No phase of a boot comes twice within this."""
 REACHED = (NodeState.JOINING, NodeState.READY, NodeState.DRAINING)
 
 
@@ -296,8 +294,7 @@ class Joining:
         if not phases:
             return
         store = self.parts.record.store
-        known = await store.phases(asked.node)
-        if fresh := [one for one in phases if not any(_same(one, other) for other in known)]:
+        if fresh := untold(phases, await store.phases(asked.node)):
             await store.note_phases(fresh)
 
     async def _heard(self, asked: Asked) -> None:
@@ -313,9 +310,3 @@ class Joining:
         if asked.final:
             _, boot = self._boots.get(node.name, (0, ""))
             await self.given_up.keep(node, boot, asked.failed)
-
-
-def _same(one: Phase, other: Phase) -> bool:
-    """Clocks are corrected a little differently each time."""
-    alike = (one.generation, one.name) == (other.generation, other.name)
-    return alike and abs(one.at - other.at) < SAME_S

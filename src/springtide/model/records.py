@@ -1,7 +1,7 @@
 """What the store keeps beside nodes and operations: requests, holds, events, boots and images."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -86,6 +86,10 @@ class Phase:
     took_s: float = 0.0
     detail: str = ""
     """Why it failed; empty if it went well."""
+
+    def repeats(self, other: "Phase", within_s: float) -> bool:
+        """Whether both tell of one moment: when it was is reckoned anew each time it is told."""
+        return self == replace(other, at=self.at) and abs(self.at - other.at) < within_s
 
 
 class Making(StrEnum):

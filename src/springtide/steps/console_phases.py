@@ -9,14 +9,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from springtide.configure.phases import parse_console
-from springtide.model import Phase
 from springtide.ports import Instance, StoreError
 from springtide.spec import Containers
 from springtide.steps.work import Work
 
 UPTIME = Path("/proc/uptime")
 SAME_S = 1.0
-"""No phase of a boot comes twice within this; when it was is reckoned anew each time."""
+"""By so much less the times of one phase differ that is read twice."""
 
 
 async def note_consoles(work: Work, said: Iterable[tuple[Instance, str]]) -> None:
@@ -28,15 +27,11 @@ async def note_consoles(work: Work, said: Iterable[tuple[Instance, str]]) -> Non
             if tells(work, groups.get(one.node, "")):
                 found = parse_console(one.node, one.generation, console, started_at)
                 known = await store.phases(one.node) if found else ()
-                await store.note_phases([p for p in found if not _is_known(p, known)])
+                fresh = [p for p in found if not any(p.repeats(k, SAME_S) for k in known)]
+                await store.note_phases(fresh)
 
 
 def tells(work: Work, group: str) -> bool:
     """Whether nodes of a group tell their phases there."""
     spec = work.parts.spec
     return group in spec.groups and isinstance(spec.provider_of(group), Containers)
-
-
-def _is_known(phase: Phase, known: Iterable[Phase]) -> bool:
-    alike = (p for p in known if (p.generation, p.name) == (phase.generation, phase.name))
-    return any(abs(p.at - phase.at) < SAME_S for p in alike)
