@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.leftovers import remove_leftovers
 
+pytest_plugins = ("tests.quarantine",)
+
 LONGEST = (
     "test_openstack.py",
     "test_polled_slurm.py",
