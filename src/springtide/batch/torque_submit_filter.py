@@ -35,7 +35,7 @@ QUOTED = "FvNW"
 """Options whose values often have blanks."""
 BLANKS = "put values with blanks (-F, -v, -N, -W) into #PBS lines"
 _OPTION = re.compile(r"-[EfhInVxXz]*([aAbcCdDeFijJkKlLmMNopPqrStTuvwW])(.*)", re.DOTALL)
-_WORD = re.compile(r"""(?:"[^"]*"|'[^']*'|\\.|[^\s"'\\])+""")
+_WORD = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|\\.|[^\s"'\\])+""")
 _LIST = re.compile(r"\0*([,=])\0*(?!-)")
 
 
@@ -136,6 +136,13 @@ def unquoted(value: str) -> str:
     return " ".join(shlex.split(value))
 
 
+def quoted(value: str) -> str:
+    """As one word, without quotes if it needs none."""
+    if not re.search(r"""[\s"'\\]""", value):
+        return value
+    return '"{}"'.format(re.sub(r'(["\\])', r"\\\1", value))
+
+
 def values(line: str, letter: str) -> List[str]:
     options = parse_options([word.group() for word in words_of(line)])
     return [unquoted(option.value) for option in options if option.letter == letter]
@@ -149,7 +156,7 @@ def changed(line: str, word: str) -> str:
         better = with_nodes(plain, word)
         if better != plain:
             end = words[option.word].end()
-            better = f'"{better}"' if " " in better else better
+            better = quoted(better)
             line = line[: end - len(option.value)] + better + line[end:]
     return line
 
