@@ -280,10 +280,9 @@ class SlurmNodes:
         for back, and would not notice when it really is.
         """
         seen = [node for node in await self._look(nodes) if _counts_as_there(node)]
-        kept = [node for node in seen if _is_wished(node) or _is_rebooted_for(node)]
-        for reason, names in _by_reason(kept):
+        for reason, names in _by_reason(node for node in seen if _keeps_its_reason(node)):
             await self._update(names, "state=down", f"reason={reason}")
-        rest = [node.name for node in seen if node not in kept]
+        rest = [node.name for node in seen if not _keeps_its_reason(node)]
         await self._update(rest, "state=down", f"reason={_ours('starts afresh')}")
 
     async def fail(self, nodes: Iterable[str], reason: str) -> None:
@@ -367,9 +366,9 @@ def _counts_as_there(node: BatchNode) -> bool:
     return there and node.state != "DOWN"
 
 
-def _is_rebooted_for(node: BatchNode) -> bool:
-    """Whether its reason is that of a reboot, which may say what to rebuild it with."""
-    return "REBOOT_ISSUED" in node.flags and bool(node.reason)
+def _keeps_its_reason(node: BatchNode) -> bool:
+    """Whether its reason is a drain's, or a reboot's, which may say what to rebuild it with."""
+    return _is_wished(node) or ("REBOOT_ISSUED" in node.flags and bool(node.reason))
 
 
 def _is_booting(node: BatchNode) -> bool:
