@@ -142,6 +142,41 @@ async def test_a_cancel_at_any_await_point_leaves_nothing_behind(tmp_path: Path)
     assert moment > 50
 
 
+async def _started(world: World, moment: int) -> bool:
+    """A start of a stopped cluster that is cancelled at some await point, before a Slurm that is
+    not ours; False if it was over by then."""
+    world.batch.existing = True
+    life = Life()
+    cancels: list[asyncio.Task[None]] = []
+    async with world.living(life) as daemon:
+        await daemon.engine.wait((await daemon.people.deploy("root")).operations[0].id)
+        (stop,) = (await daemon.people.stop("root", {})).operations
+        await daemon.engine.wait(stop.id)
+        assert world.batch.closed
+        assert daemon.parts.stopped
+        cancel = daemon.engine.cancel
+        life.fate = lambda: cancels.append(asyncio.create_task(cancel(stop.id + 1, "alice")))
+        life.dies_at = life.passed + moment
+        token = LIFE.set(life)
+        await daemon.engine.submit(Kind.DEPLOY, ["c1"], asked_by="x")
+        LIFE.reset(token)
+        await daemon.engine.idle()
+        for cancelled in cancels:
+            with suppress(Refused):
+                await cancelled
+        assert world.batch.closed == daemon.parts.stopped
+        return bool(cancels)
+
+
+async def test_a_start_that_is_cancelled_at_any_await_point_leaves_no_queue_closed(
+    tmp_path: Path,
+) -> None:
+    moment = 1
+    while await _started(World(tmp_path / f"started-{moment}"), moment):
+        moment += 1
+    assert moment > 50
+
+
 @pytest.mark.accepts("X1")
 async def test_a_kill_at_any_await_point_loses_nothing_and_makes_nothing_twice(
     tmp_path: Path,

@@ -56,9 +56,13 @@ def test_a_second_stop_and_a_second_start_change_nothing(world: World) -> None:
     assert world.operations() == before
 
 
-@pytest.mark.parametrize(("join_s", "there"), [(0.3, {"c1", "c2"}), (3.0, set())])
-def test_jobs_that_waited_may_start_when_nodes_have_registered_or_take_long(
-    world: World, monkeypatch: pytest.MonkeyPatch, join_s: float, there: set[str]
+@pytest.mark.parametrize(
+    ("join_s", "open_s", "there"),
+    [(0.3, LONG_S, {"c1", "c2"}), (LONG_S, 0.0, set())],
+    ids=["when nodes have registered", "when they take long"],
+)
+def test_jobs_that_waited_may_start(
+    world: World, monkeypatch: pytest.MonkeyPatch, join_s: float, open_s: float, there: set[str]
 ) -> None:
     """A Slurm that is not ours runs on while the cluster is stopped; its partitions are closed."""
     registered: list[set[str]] = []
@@ -68,10 +72,11 @@ def test_jobs_that_waited_may_start_when_nodes_have_registered_or_take_long(
         registered.append({name for name, node in nodes.items() if node.registered})
 
     monkeypatch.setattr(FakeBatch, "reopen", reopen)
-    monkeypatch.setattr(registration, "OPEN_S", 1.0)
+    monkeypatch.setattr(registration, "OPEN_S", open_s)
     assert world.run("stop", "--yes").code == 0
     world.timing.join_s = join_s
-    assert world.run("start").code == 0
+    world.call(lambda: world.daemon.people.deploy("test"))
+    wait_until(lambda: bool(registered))
     assert registered[0] == there
 
 

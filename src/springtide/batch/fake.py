@@ -165,7 +165,8 @@ class FakeBatch(FakeScheduler):
             self._soon()
 
     async def reopen(self) -> None:
-        """It is open as soon as it runs."""
+        if self.closed:
+            await self.open()
 
     async def tell(self, job: str, text: str) -> None:
         async with self._call("tell"):
@@ -174,7 +175,7 @@ class FakeBatch(FakeScheduler):
     async def reload(self, site: Site) -> str:
         async with self._call("reload"):
             known, self.site = self.site, site
-            if known is None:
+            if known is None and not self.existing:
                 self.closed = False
                 self._soon()
             return "" if known else "started"

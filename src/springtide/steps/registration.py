@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from math import inf
 
 from springtide import decide
@@ -26,23 +25,21 @@ DEATH_WATCH_S = 2.0
 
 async def wait_registered(work: Work) -> Fallen:
     """Joining nodes become ready as they register; the batch system then learns what they are."""
-    try:
-        fallen = await _wait(work)
-    except asyncio.CancelledError:
-        with suppress(Unavailable):
-            await _let_jobs_start(work)
-        raise
-    await insist(partial(_let_jobs_start, work), work.parts.spec.timing.lock)
+    fallen = await _wait(work)
+    await let_jobs_start(work)
     if Step.UNDRAIN not in PLANS[work.operation.kind]:
         await tell_instances(work)
     return fallen
 
 
-async def _let_jobs_start(work: Work) -> None:
-    """Not before: Slurm takes a node for rebooted that gets a job and registers in one second, if
-    it is somebody else's, and starts the job again only after two minutes."""
-    if work.operation.kind is Kind.DEPLOY:
-        await work.parts.batch.reopen()
+async def let_jobs_start(work: Work) -> None:
+    """Open the queues that a stop has closed, if this is the start after it.
+
+    Not before nodes have registered: Slurm takes a node for rebooted that gets a job and registers
+    in one second, if it is somebody else's, and starts the job again only after two minutes.
+    """
+    if work.operation.kind is Kind.DEPLOY and work.parts.is_up:
+        await insist(work.parts.batch.reopen, work.parts.spec.timing.lock)
 
 
 async def tell_instances(work: Work) -> None:
@@ -84,7 +81,7 @@ async def _wait(work: Work) -> Fallen:
         await work.fell(lost)
         fallen |= lost
         if loop.time() > open_at:
-            await insist(partial(_let_jobs_start, work), work.parts.spec.timing.lock)
+            await let_jobs_start(work)
             open_at = inf
         if loop.time() > end:
             late = dict.fromkeys((n.name for n in _joining(work, fallen)), _late(work)) | shut
