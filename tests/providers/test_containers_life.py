@@ -158,8 +158,10 @@ async def test_a_container_of_a_cluster_in_a_container_is_not_taken_for_a_forgot
         assert theirs.returncode is None
         assert len(running_in(program)) == 1
     finally:
-        theirs.kill()
-        await theirs.wait()
+        for process in (ours, theirs):
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
 
 
 def running_in(program: Path) -> list[Path]:

@@ -1,7 +1,8 @@
 """What the versions of Slurm do differently: the one place that tells them apart. Pure.
 
 Everything here was seen on a real Slurm, or is in its own list of changes. Whoever must do one
-thing on this version and another on that asks a `Change` about it.
+thing on this version and another on that asks a `Change` about it; so do tests of what only some
+versions do.
 """
 
 from enum import Enum
@@ -12,6 +13,10 @@ Release = tuple[int, int]
 OLDEST: Release = (22, 5)
 NEWEST: Release = (26, 5)
 """The newest that the tests of real clusters were run on."""
+EARLIER: tuple[Release, ...] = (
+    (19, 5), (20, 2), (20, 11), (21, 8), (22, 5), (23, 2), (23, 11),
+)  # fmt: skip
+"""Those before one came each May and November."""
 
 
 class TooOldError(ValueError):

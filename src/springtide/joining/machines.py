@@ -1,12 +1,9 @@
 """What a machine is, against what Slurm is told of it and would take from it. Pure."""
 
-from springtide.batch.slurm_versions import Change
+from springtide.batch.slurm_versions import EARLIER, Change
 from springtide.configure.membership import told
 from springtide.joining.asked import Machine
 from springtide.spec import Cluster, Queued
-
-EARLIER = ((19, 5), (20, 2), (20, 11), (21, 8), (22, 5), (23, 2), (23, 11))
-"""Releases of Slurm before one came each May and November."""
 
 
 def remarks(spec: Cluster, group: str, machine: Machine, control: str) -> dict[str, str]:

@@ -36,7 +36,7 @@ async def drain(work: Work) -> Fallen:
         end = work.record.now() - began_at
         if not (seen.busy or seen.undrained or seen.unserved):
             return _some(work, seen.free)
-        jobs_end = work.operation.options.get("by_jobs") and end < JOBS_END_S
+        jobs_end = work.operation.options.get("by_jobs") and end < min(JOBS_END_S, limit_s)
         if seen.free and work.operation.kind in IN_ROUNDS and not jobs_end:
             return _some(work, seen.free)
         if end >= limit_s and asked.issuperset(seen.undrained):
