@@ -8,6 +8,7 @@ the world, and what is due is done, alike things together. A list that fails dec
 import asyncio
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 
 from springtide import maintenance, repairs, service, triage
@@ -110,6 +111,8 @@ class Reconciler:
         resting = await maintenance.read(parts.record.store) is not None
         if await self._stand_up(resting):
             return False
+        with suppress(Unavailable):
+            await parts.batch.reopen()  # a start may have been cut off before it could
         await self._lookout.say(NOT_SERVED, await self._tend(parts.site))
         world = await self._lookout.look()
         if world is None:

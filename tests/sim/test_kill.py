@@ -1,14 +1,15 @@
 """SIGKILL at every await point of a resume and of a suspend: nothing lost, nothing twice."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from springtide.daemon import Daemon
 from springtide.engine import Refused
-from springtide.model import Kind, NodeState, OperationState
+from springtide.model import Kind, Node, NodeState, OperationState
 from springtide.ports import Rejected
 from tests.sim.world import LIFE, Life, World
 
@@ -161,10 +162,11 @@ async def _started(world: World, moment: int) -> bool:
         await daemon.engine.submit(Kind.DEPLOY, ["c1"], asked_by="x")
         LIFE.reset(token)
         await daemon.engine.idle()
+        life.dies_at = None
         for cancelled in cancels:
             with suppress(Refused):
                 await cancelled
-        assert world.batch.closed == daemon.parts.stopped
+        await _until(lambda: world.batch.closed == daemon.parts.stopped, 60)
         return bool(cancels)
 
 
@@ -175,6 +177,50 @@ async def test_a_start_that_is_cancelled_at_any_await_point_leaves_no_queue_clos
     while await _started(World(tmp_path / f"started-{moment}"), moment):
         moment += 1
     assert moment > 50
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False])
+async def test_a_start_that_waits_behind_a_stop_and_gives_up_opens_no_queue(
+    tmp_path: Path, is_cancelled: bool
+) -> None:
+    world = World(tmp_path)
+    world.batch.existing = True
+    async with world.living(Life()) as daemon:
+        await daemon.engine.wait((await daemon.people.deploy("root")).operations[0].id)
+        world.batch.submit(1, daemon.spec.timing.lock + 300)
+        await _until(lambda: any(n.state is NodeState.READY for n in _nodes(daemon)), 300)
+        (stop,) = (await daemon.people.stop("root", {})).operations
+        await _until(lambda: world.batch.closed, 60)
+        (start,) = (await daemon.people.deploy("root")).operations
+        if is_cancelled:
+            await daemon.engine.cancel(start.id, "alice")
+        ended = await daemon.engine.wait(start.id)
+        assert ended is not None
+        assert ended.state is (OperationState.CANCELLED if is_cancelled else OperationState.FAILED)
+        late = world.batch.submit(1, 5)
+        await daemon.engine.wait(stop.id)
+        await asyncio.sleep(300)
+        assert (world.batch.closed, daemon.parts.stopped) == (True, True)
+        assert (late.state, world.cloud.alive()) == ("PENDING", [])
+
+
+async def test_queues_that_are_closed_while_a_start_runs_stay_closed(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.batch.existing = True
+    world.cloud.faults.boot_s = 60
+    async with world.living(Life()) as daemon:
+        await daemon.engine.wait((await daemon.people.deploy("root")).operations[0].id)
+        await daemon.engine.wait((await daemon.people.stop("root", {})).operations[0].id)
+        (start,) = await daemon.engine.submit(Kind.DEPLOY, ["c1"], asked_by="x")
+        await _until(lambda: world.batch.opening, 200)
+        await world.batch.close()
+        await daemon.engine.wait(start.id)
+        await asyncio.sleep(300)
+        assert world.batch.closed
+
+
+def _nodes(daemon: Daemon) -> Collection[Node]:
+    return daemon.parts.record.nodes.values()
 
 
 @pytest.mark.accepts("X1")

@@ -157,15 +157,15 @@ class FakeBatch(FakeScheduler):
 
     async def close(self) -> None:
         async with self._call("close"):
-            self.closed = True
+            self.closed, self.opening = True, False
 
     async def open(self) -> None:
         async with self._call("open"):
-            self.closed = False
+            self.closed = self.opening = False
             self._soon()
 
     async def reopen(self) -> None:
-        if self.closed:
+        if self.opening:
             await self.open()
 
     async def tell(self, job: str, text: str) -> None:
@@ -175,6 +175,7 @@ class FakeBatch(FakeScheduler):
     async def reload(self, site: Site) -> str:
         async with self._call("reload"):
             known, self.site = self.site, site
+            self.opening = self.closed and self.existing
             if known is None and not self.existing:
                 self.closed = False
                 self._soon()

@@ -40,6 +40,7 @@ class FakeScheduler:
         self.on_drain_lost: list[Callable[[str, str], object]] = []  # a person's, and by what
         self.exempt: frozenset[str] = frozenset()  # SuspendExcNodes
         self.closed = False  # jobs wait
+        self.opening = False  # until the end of a start that has begun
         self.existing = False  # it runs without us, so a reload leaves it closed
         self.gateway: str | None = None  # where registrations come from, if not from nodes
         self.finished: list[FakeJob] = []

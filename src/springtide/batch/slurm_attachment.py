@@ -139,6 +139,11 @@ class Attachment:
         """There while our partitions are closed by us."""
         return self._layout.run / "closed"
 
+    @property
+    def _opening(self) -> Path:
+        """In its place since a start has begun, which is to open them."""
+        return self._layout.run / "opening"
+
     # Changing
 
     def reload(self) -> str:
@@ -146,6 +151,8 @@ class Attachment:
         now = self.load()
         if not now.taken:
             self.open()
+        elif self._closed.exists():
+            self._closed.replace(self._opening)
         write(self._layout.conf / NODES, "".join(f"{name}\n" for name in self._cluster.managed))
         write(self._taken, now.wanted)
         return "slurmctld runs with our nodes" if now.taken != now.wanted else ""
@@ -222,17 +229,19 @@ class Attachment:
         return [job for job in found if _is_on(job, nodes) or set(job.partition.split(",")) <= ours]
 
     def close(self) -> None:
-        """Have our partitions start no more jobs, until `open` or `reopen`."""
+        """Have our partitions start no more jobs, until `open`, or a start that begins after it."""
         self._closed.parent.mkdir(parents=True, exist_ok=True)
         write(self._closed, "")
+        self._opening.unlink(missing_ok=True)
         self._set_partitions(dict.fromkeys(self._partitions(), "DOWN"))
 
     def open(self) -> None:
         self._set_partitions(self._partitions())
-        self._closed.unlink(missing_ok=True)
+        for mark in (self._closed, self._opening):
+            mark.unlink(missing_ok=True)
 
     def reopen(self) -> None:
-        if self._closed.exists():
+        if self._opening.exists():
             self.open()
 
     def _set_partitions(self, states: Mapping[str, str]) -> None:

@@ -23,7 +23,6 @@ from springtide.ports import CloudError, StoreError, Unavailable
 from springtide.steps import Fallen, Parts, StepFunction, Work, rescue
 from springtide.steps.farewell import USED_AGAIN
 from springtide.steps.inventory import release
-from springtide.steps.registration import let_jobs_start
 from springtide.steps.rescue import give_back_unstarted
 from springtide.steps.site import SiteError
 
@@ -184,7 +183,6 @@ class Course:
         """
         if self.run.fallen:
             await self.runs.let_go(self.run, self.run.operation.left)
-        await self._let_jobs_start()
         await asyncio.gather(*self.run.rescues, return_exceptions=True)
         self.run.rescues.clear()
         try:
@@ -196,13 +194,6 @@ class Course:
             raise
         except Exception:
             self.parts.record.complain("cleaning up broke", traceback.format_exc())
-
-    async def _let_jobs_start(self) -> None:
-        """However a start of the cluster ended: jobs must not wait for another one."""
-        try:
-            await let_jobs_start(self._work())
-        except Exception:
-            self.parts.record.complain("queues stay closed", traceback.format_exc())
 
     async def _give_back(self) -> None:
         """It never began: nobody has to wait behind it, but the batch system waits for nodes."""

@@ -126,16 +126,14 @@ class Engine:
         if run.has_touched:
             await self._cancel_later(run, by)
             return
-        run.cancelled_by = by
-        run.task.cancel()
+        run.cancel(by)
         await run.ended.wait()
 
     def end_starts(self, by: str) -> None:
         """Cancel all that bring up nodes which nobody had; others wait for their end."""
         for run in self._runs:
             if run.operation.kind in STARTS_NODES and run.task and not run.operation.verdict:
-                run.cancelled_by = by
-                run.task.cancel()
+                run.cancel(by)
 
     async def _cancel_later(self, run: Run, by: str) -> None:
         """Nodes that are between two instances must come to an end; further ones are spared."""

@@ -42,6 +42,15 @@ class Run:
     saving: asyncio.Lock = field(default_factory=asyncio.Lock)
     cancelled_by: str | None = None
 
+    def cancel(self, by: str) -> None:
+        """Not before its task has begun: one that never did would never tell that it ended."""
+        self.cancelled_by = by
+        asyncio.get_running_loop().call_soon(self._cancel)
+
+    def _cancel(self) -> None:
+        if self.task and not self.operation.verdict:
+            self.task.cancel()
+
     @property
     def began(self) -> bool:
         """Before that it has touched nothing, and its nodes may be another's."""

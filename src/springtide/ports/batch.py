@@ -180,7 +180,7 @@ class BatchSystem(Protocol):
         ...
 
     async def reopen(self) -> None:
-        """Start jobs again, if it was closed and `reload` has left it so."""
+        """Start jobs again, if the last `reload` has left it closed, and nobody closed it since."""
         ...
 
     async def tell(self, job: str, text: str) -> None:

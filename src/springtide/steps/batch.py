@@ -5,13 +5,14 @@ from functools import partial
 from springtide import decide
 from springtide.model import STARTS_NODES, Kind, NodeState
 from springtide.nodeset import expand, fold
-from springtide.ports import Unavailable
+from springtide.ports import Site, Unavailable
+from springtide.record import whole
 from springtide.spec import Cluster
 from springtide.spec.cluster import STATE
 from springtide.steps.instances import wait_powered_down
 from springtide.steps.inventory import publish, tell_addresses
 from springtide.steps.site import SiteError
-from springtide.steps.work import Fallen, Work, insist
+from springtide.steps.work import Fallen, Parts, Work, insist
 
 LOST = "its instance died, and the jobs on it with it"
 
@@ -52,15 +53,20 @@ async def _reload(work: Work) -> str:
         await parts.settle(work.names if work.operation.kind is Kind.SHRINK else ())
         if strays := parts.strays():
             raise SiteError(f"{fold(strays)} left the cluster file and is still up, with its jobs")
-        stopped = parts.stopped
-        await parts.doubt_applied()
-        await parts.keep_stopped(False)  # it asks for nodes as soon as it runs
-        try:
-            changed = await parts.batch.reload(parts.site)
-        except Unavailable:
-            await parts.keep_stopped(stopped)
-            raise
-        await parts.keep_applied()
+        return await whole(_run_with(parts, parts.site))
+
+
+async def _run_with(parts: Parts, site: Site) -> str:
+    """Whoever cancels this waits for its end: a cluster is either stopped or started."""
+    stopped = parts.stopped
+    await parts.doubt_applied()
+    await parts.keep_stopped(False)  # it asks for nodes as soon as it runs
+    try:
+        changed = await parts.batch.reload(site)
+    except Unavailable:
+        await parts.keep_stopped(stopped)
+        raise
+    await parts.keep_applied()
     return changed
 
 

@@ -12,7 +12,7 @@ from springtide.ports import OURS, CloudError, Power, Unavailable
 from springtide.steps import unready
 from springtide.steps.boot_phases import keep_phases
 from springtide.steps.roll_call import Seen
-from springtide.steps.work import Fallen, Work, insist
+from springtide.steps.work import Fallen, Work
 from springtide.story import voice_of
 
 LET_GO = "the batch system powers it down"
@@ -26,20 +26,22 @@ DEATH_WATCH_S = 2.0
 async def wait_registered(work: Work) -> Fallen:
     """Joining nodes become ready as they register; the batch system then learns what they are."""
     fallen = await _wait(work)
-    await let_jobs_start(work)
+    await _let_jobs_start(work)
     if Step.UNDRAIN not in PLANS[work.operation.kind]:
         await tell_instances(work)
     return fallen
 
 
-async def let_jobs_start(work: Work) -> None:
+async def _let_jobs_start(work: Work) -> None:
     """Open the queues that a stop has closed, if this is the start after it.
 
     Not before nodes have registered: Slurm takes a node for rebooted that gets a job and registers
-    in one second, if it is somebody else's, and starts the job again only after two minutes.
+    in one second, if it is somebody else's, and starts the job again only after two minutes. What
+    cannot be opened now, the reconciler opens.
     """
-    if work.operation.kind is Kind.DEPLOY and work.parts.is_up:
-        await insist(work.parts.batch.reopen, work.parts.spec.timing.lock)
+    if work.operation.kind is Kind.DEPLOY:
+        with suppress(Unavailable):
+            await work.parts.batch.reopen()
 
 
 async def tell_instances(work: Work) -> None:
@@ -81,7 +83,7 @@ async def _wait(work: Work) -> Fallen:
         await work.fell(lost)
         fallen |= lost
         if loop.time() > open_at:
-            await let_jobs_start(work)
+            await _let_jobs_start(work)
             open_at = inf
         if loop.time() > end:
             late = dict.fromkeys((n.name for n in _joining(work, fallen)), _late(work)) | shut
