@@ -326,7 +326,7 @@ def filled(disk: Path) -> Iterator[None]:
 def _was_called(real: RealCluster) -> bool:
     """Whether Slurm asked for the node, in vain: the request could not be kept anywhere."""
     log = (real.state / "log" / "slurmctld.log").read_text()
-    return re.search(r"power_save: program exit status|resumeprog_* exit status 1", log) is not None
+    return re.search(r"power_save: program exit status|resumeprog.* exit status 1", log) is not None
 
 
 # --- the machine goes down ---------------------------------------------------------------------

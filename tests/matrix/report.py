@@ -10,6 +10,7 @@ from statistics import median
 
 from springtide.batch.slurm_versions import ALIKE, Change, shown
 from tests.matrix.areas import AREAS, area_of
+from tests.matrix.roots import RELEASES
 
 PAGE = """\
 # Slurm and Debian versions
@@ -205,8 +206,12 @@ def _notes(runs: Sequence[Found]) -> str:
         for one in runs
         for area, notes in one.notes.items()
         for note in notes
+    ] + [
+        f"- {one.slurm}, {package} is that of {suite}: {RELEASES[one.suite].broken}"
+        for one in runs
+        for package, suite in RELEASES[one.suite].older
     ]
-    return "\n".join(["", "## Failed and skipped", "", *lines, ""]) if lines else ""
+    return "\n".join(["", "## Failed, skipped, and replaced", "", *lines, ""]) if lines else ""
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -54,6 +54,8 @@ class Release:
     """What it needs beside those of all."""
     older: tuple[tuple[str, str], ...] = ()
     """Packages of another release that stand in for broken ones, each with that release."""
+    broken: str = ""
+    """What is wrong with those."""
 
 
 RELEASES = {
@@ -62,8 +64,8 @@ RELEASES = {
     "sid": Release(
         "sid",
         ("util-linux-extra",),  # pivot_root
-        # libmariadb 3.4.10 takes no answer that has columns, so slurmdbd dies at its start.
         (("libmariadb3", "trixie"),),
+        "libmariadb 3.4.10 takes no answer that has columns, so slurmdbd dies at its start",
     ),
 }
 

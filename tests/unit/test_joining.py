@@ -15,6 +15,7 @@ from springtide.joining import Asked, BadAsked, NotAdmitted, parse_join, parse_r
 from springtide.joining.asked import corrected
 from springtide.joining.machines import refused_by_slurm
 from springtide.model import NodeState, Phase
+from springtide.node.fit import decide_fit
 from springtide.steps.bootlogs import read_kept
 from tests.unit.join_world import MACHINE, PEER, TEXT, VERSION, JoinWorld, join_world
 
@@ -370,6 +371,28 @@ def test_slurm_takes_two_older_releases_and_of_late_three(
     node: str, control: str, refused: bool
 ) -> None:
     assert bool(refused_by_slurm(replace(MACHINE, slurm=node), control)) is refused
+
+
+RELEASES = [
+    "20.11",
+    "21.08",
+    "22.05",
+    "23.02",
+    "23.11",
+    "24.05",
+    "24.11",
+    "25.05",
+    "25.11",
+    "26.05",
+]
+
+
+@pytest.mark.parametrize("control", RELEASES[2:])
+def test_an_image_knows_by_itself_which_slurmctld_takes_it(control: str) -> None:
+    for node in RELEASES:
+        known = refused_by_slurm(replace(MACHINE, slurm=node), control)
+        alone = decide_fit({"slurm": node, "memory": 1, "cpus": 1}, {"version": control})
+        assert bool(known) is bool(alone), node
 
 
 # --- how it went -------------------------------------------------------------------------

@@ -89,7 +89,8 @@ def test_the_page_has_a_dated_run_of_each_version_in_which_every_area_passed() -
     for version, found in runs.items():
         for area in AREAS:
             counts = found.areas[area]
-            assert (counts.passed > 0, counts.failed) == (True, 0), f"{version}: {area} {counts}"
+            assert counts.failed == 0, f"{version}: {area} {counts}"
+            assert counts.passed > 3 * counts.skipped, f"{version}: {area} {counts}"
             assert re.match(r"20\d\d-\d\d-\d\d", counts.run), f"{version}: {area}"
 
 

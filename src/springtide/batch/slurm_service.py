@@ -192,7 +192,7 @@ def _wait(condition: Callable[[], bool]) -> bool:
 def obituary(service: Service, said: int | None = None) -> str:
     """Why a service died at its start, from what its log says since then, or at its end."""
     text = ""
-    with suppress(FileNotFoundError), service.log.open("rb") as log:
+    with suppress(OSError), service.log.open("rb") as log:
         size = log.seek(0, os.SEEK_END)
         log.seek(max(0, size - LOG_TAIL) if said is None else said)
         text = last_errors(log.read().decode(errors="replace"))

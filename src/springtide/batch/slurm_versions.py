@@ -109,6 +109,19 @@ ALIKE = (
 """Where versions differ, too, but what we do suits all of them: nobody has to ask."""
 
 
+def ordinal(release: Release) -> int | None:
+    """How many releases came before it, so that two can be told apart; None if it is none."""
+    if release in EARLIER:
+        return EARLIER.index(release)
+    year, month = release
+    return len(EARLIER) + 2 * (year - 24) + (month > 5) if release > EARLIER[-1] else None
+
+
+def oldest_node(release: Release) -> int:
+    """How many releases a slurmd may be behind such a slurmctld."""
+    return 3 if Change.TAKES_THREE_OLDER.applies(release) else 2
+
+
 def shown(release: Release) -> str:
     """As Slurm writes it: 22.05."""
     return f"{release[0]}.{release[1]:02d}"

@@ -1,6 +1,6 @@
 """What a machine is, against what Slurm is told of it and would take from it. Pure."""
 
-from springtide.batch.slurm_versions import EARLIER, Change
+from springtide.batch.slurm_versions import Release, oldest_node, ordinal
 from springtide.configure.membership import told
 from springtide.joining.asked import Machine
 from springtide.spec import Cluster, Queued
@@ -36,28 +36,22 @@ def _smaller(spec: Cluster, group: str, machine: Machine) -> str:
 
 def refused_by_slurm(machine: Machine, control: str) -> str:
     """Why slurmctld would not talk to its slurmd; empty if it would, or nobody knows."""
-    node, ours = release(machine.slurm), release(control)
-    if node is None or ours is None or 0 <= ours[1] - node[1] <= _window(ours[0]):
+    node, ours = _release(machine.slurm), _release(control)
+    if node is None or ours is None:
         return ""
-    which = "newer than" if node[1] > ours[1] else "too old for"
+    behind = (ordinal(ours) or 0) - (ordinal(node) or 0)
+    if 0 <= behind <= oldest_node(ours):
+        return ""
+    which = "newer than" if behind < 0 else "too old for"
     return (
         f"its slurmd {machine.slurm} is {which} slurmctld {control}: use an image with "
         f"Slurm {control}"
     )
 
 
-def _window(control: tuple[int, int]) -> int:
-    return 3 if Change.TAKES_THREE_OLDER.applies(control) else 2
-
-
-def release(version: str) -> tuple[tuple[int, int], int] | None:
-    """Year and month, and how many releases after another it came; None if it is no release."""
+def _release(version: str) -> Release | None:
     parts = version.split(".")
     if len(parts) < 2 or not all(part.isdecimal() for part in parts[:2]):
         return None
-    year, month = int(parts[0]), int(parts[1])
-    if (year, month) in EARLIER:
-        return (year, month), EARLIER.index((year, month))
-    if (year, month) > EARLIER[-1]:
-        return (year, month), len(EARLIER) + 2 * (year - 24) + (month > 5)
-    return None
+    found = int(parts[0]), int(parts[1])
+    return None if ordinal(found) is None else found

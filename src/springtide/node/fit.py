@@ -16,9 +16,9 @@ SKEW_S = 60.0
 LAST = ("slurmd", "entry")
 """Features that make a node of a machine: it has one of them."""
 WINDOW_MONTHS = 21
-"""slurmctld takes nodes of its own release and of the two (since 24.11 three) before it. Releases
-were nine months apart and are six now: in either case the oldest of these is no older than this,
-and the one before is."""
+"""The rule of `slurm_versions`, for an image that has only this: slurmctld takes nodes of its own
+release and of the two (since 24.11 three) before it. Releases were nine months apart and are six
+now: in either case the oldest of these is no older than this, and the one before is."""
 
 
 def machine() -> Json:
@@ -60,8 +60,8 @@ def decide_fit(here: Json, told: Json) -> str:
     control = told.get("version") or here["slurm"]
     if not 0 <= _months(control) - _months(here["slurm"]) <= WINDOW_MONTHS:
         return (
-            "it has slurmd {}, and slurmctld {} takes none that is newer than itself or older by "
-            "more than two releases: use an image with another".format(here["slurm"], control)
+            "it has slurmd {}, and slurmctld {} takes none that is newer than itself, or much "
+            "older: use an image with Slurm {}".format(here["slurm"], control, control)
         )
     return decide_size(here, told)
 
