@@ -19,6 +19,18 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
+def closed_to(user: str, path: Path) -> Path | None:
+    """The outermost directory above a file that keeps a user out of it."""
+    entry = owner(user, path)
+    groups = os.getgrouplist(user, entry.pw_gid)
+    for parent in reversed(path.parents) if entry.pw_uid else ():
+        info = parent.stat()
+        bit = 0o100 if info.st_uid == entry.pw_uid else 0o010 if info.st_gid in groups else 0o001
+        if not info.st_mode & bit:
+            return parent
+    return None
+
+
 def owner(user: str, path: Path) -> pwd.struct_passwd:
     """The account that a file is for."""
     try:

@@ -161,7 +161,18 @@ def spool(directory: str, program: str, message: Message) -> None:
 
 
 def prolog(settings: Settings, environ: dict[str, str]) -> int:
-    """Return when the job's nodes have registered; then the site's own prolog has its turn."""
+    """Return when the job's nodes have registered; then the site's own prolog has its turn.
+
+    With a rebuild job it is the other way round: Slurm puts a job back whose prolog fails, and its
+    nodes would be rebuilt each time.
+    """
+    theirs, partition = settings.get("prolog"), environ.get("SLURM_JOB_PARTITION", "")
+    if theirs and partition and partition in settings.get("rebuilds", "").split(","):
+        status = os.spawnve(os.P_WAIT, theirs, [theirs], environ)
+        if status:
+            job = environ.get("SLURM_JOB_ID")
+            return complain(f"prolog: job {job} put back: {theirs} ended with {status}", 1)
+        theirs = None
     message: Message = {
         "job": environ.get("SLURM_JOB_ID"),
         "name": environ.get("SLURM_JOB_NAME"),
@@ -169,14 +180,14 @@ def prolog(settings: Settings, environ: dict[str, str]) -> int:
         "partition": environ.get("SLURM_JOB_PARTITION") or None,
         "uid": environ.get("SLURM_JOB_UID"),
     }
-    needed = is_needed(settings, environ.get("SLURM_JOB_PARTITION", ""))
+    needed = is_needed(settings, partition)
     if message["job"] and concerns(settings, environ.get("SLURM_JOB_NODELIST", "")):
         patience = float(settings["wait_s"]) if needed else AWAY_S
         if not wait_for_nodes(settings, message, patience) and needed:
             text = f"{needed}, and the daemon is away or refused"
             return complain(f"prolog: job {message['job']} put back: {text}", 1)
-    if settings.get("prolog"):
-        os.execve(settings["prolog"], [settings["prolog"]], environ)
+    if theirs:
+        os.execve(theirs, [theirs], environ)
     return 0
 
 

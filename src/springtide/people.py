@@ -189,7 +189,8 @@ class People:
         settings = self.parts.spec.rebuild
         via = self.parts.rebuilds_via
         if via == "direct" and options.get("via") == "reboot":
-            raise BadRequest("this batch system reboots no nodes: leave --via reboot away")
+            why = " for us, since RebootProgram is not ours" if self.parts.spec.attached else ""
+            raise BadRequest(f"this batch system reboots no nodes{why}: leave --via reboot away")
         given = {"via": via, "batch": settings.batch, "pause": settings.pause, **options}
         return replace(await self._operate(Kind.REBUILD, doomed, by, given), settled=rest)
 
@@ -270,6 +271,7 @@ class People:
         self.planner.refuse_strays()
         if self.parts.is_up:
             await self._refuse_unfit(wanted)
+            await self.planner.refuse_lost_jobs(wanted)
             self._refuse_imaged(wanted, changes)
         await self.parts.adopt(wanted, store)
         if not self.parts.is_up:
@@ -288,6 +290,7 @@ class People:
         changes, plans = await self.planner.plan_apply(wanted)
         if self.parts.is_up and not changes.refusals and (changes.lines or plans):
             await self._refuse_unfit(wanted)
+            await self.planner.refuse_lost_jobs(wanted)
             self._refuse_imaged(wanted, changes)
         return changes, plans
 

@@ -162,6 +162,25 @@ class Planner:
         up = bool(self.parts.record.of([name], *UP))
         return not up or (seen is not None and seen.leaving)
 
+    async def refuse_lost_jobs(self, wanted: Cluster) -> None:
+        """Slurm ends the jobs of a partition that it is no longer told of, running ones too."""
+        nodes = self.parts.record.nodes
+        both = union(wanted, self.spec, [n for n in nodes if n in self.spec.node_group])
+        gone = self.spec.partitions.keys() - both.partitions.keys()
+        if self.spec.polled or not gone:
+            return
+        jobs, _ = await self._jobs()
+        lost = [job for job in jobs if gone.issuperset(job.partition.split(","))]
+        lost.sort(key=lambda job: job.state != "RUNNING")
+        if lost:
+            shown = ", ".join(f"{job.id} of {job.user} ({job.state.lower()})" for job in lost[:5])
+            more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
+            raise Refused(
+                f"{', '.join(sorted(gone))} would leave the file, and Slurm ends the jobs of a "
+                f"partition that it does not have: {shown}{more}; wait for those that run, move "
+                "those that wait (`scontrol update jobid=ID partition=NAME`), then apply it again"
+            )
+
     async def plan_apply(self, wanted: Cluster) -> tuple[Changes, list[Plan]]:
         """What another cluster file would change."""
         self.refuse_strays()

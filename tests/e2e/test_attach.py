@@ -3,6 +3,7 @@
 import os
 import re
 import stat
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -180,6 +181,42 @@ def test_an_attached_cluster_follows_its_file_and_says_what_is_wrong() -> None:
         site.restart_slurmctld()
         assert site.attach("--remove").returncode == Exit.DONE
         assert not site.state.exists()
+
+
+@pytest.mark.accepts("A3")
+@pytest.mark.timeout(500)
+def test_rebuilds_work_in_a_slurm_that_nobody_tuned_and_that_has_a_reboot_program() -> None:
+    """Its priorities are Slurm's own, by the time of submission alone."""
+    spec = MINIMUM.replace("min: 1", "min: 2")
+    with existing(spec, 17049, lines="PriorityType=priority/basic\n") as site:
+        do_as_told(site, site.attach().stdout)
+        site.restart_slurmctld()
+        assert site.attach().returncode == Exit.DONE
+        first = waiting_job(site, "fourth", "-p", "main", "-N2", "-w", "c-[1-2]", "--exclusive")
+        later = [site.sbatch("hostname", "-p", "main", "-w", f"c-{n}") for n in (1, 2)]
+        asked = site.tide("rebuild", "c-[1-2]", "--via", "jobs", "--force", "--yes", "--no-wait")
+        assert asked.returncode == Exit.DONE, asked.stdout + asked.stderr
+        (site.shared / "fourth").touch()
+        for job in (first, *later):
+            site.finished(job)
+        begun = {e["node"]: e["at"] for e in site.events() if e["what"] == "instance rebooted"}
+        assert begun.keys() == {"c-1", "c-2"}
+        for job, node in zip(later, ("c-1", "c-2"), strict=True):
+            started_at = datetime.fromisoformat(site.job(job)["StartTime"]).timestamp()
+            assert started_at >= int(begun[node]), "the rebuild went first"
+
+        site.conf.write_text(f"RebootProgram=/bin/true\n{site.conf.read_text()}")
+        site.restart_slurmctld()
+        assert site.attach().returncode == Exit.PARTLY
+        site.restart_slurmctld()
+        assert site.attach().returncode == Exit.DONE
+        refused = site.tide("rebuild", "c-1", "--force", "--yes", "--via", "reboot")
+        assert refused.returncode == Exit.WRONG
+        assert "RebootProgram" in refused.stderr
+        rebuilt = site.tide("rebuild", "c-1", "--force", "--yes")
+        assert rebuilt.returncode == Exit.DONE, rebuilt.stdout + rebuilt.stderr
+        again = [e for e in site.events(node="c-1") if e["what"] == "instance rebooted"]
+        assert len(again) == 2
 
 
 def take_more_nodes(site: Existing) -> None:

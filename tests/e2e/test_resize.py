@@ -180,6 +180,26 @@ def test_a_job_that_does_not_end_in_time_keeps_its_node(real: RealCluster) -> No
     assert real.states("r-[1-2]") == {"ready"}
 
 
+def test_a_partition_leaves_the_file_only_when_its_jobs_are_over(real: RealCluster) -> None:
+    """Slurm ends the jobs of a partition that it does not have any more."""
+    text = real.file.read_text()
+    running = started(real, "sleep 300", "-w", "r-1", "-p", "both")
+    waiting = real.sbatch("hostname", "-p", "both", "--hold")
+    real.file.write_text(text.replace("  both: {groups: [general, gpu]}\n", ""))
+    for command in (("apply", "--dry-run"), ("apply", "--yes")):
+        refused = real.tide(*command)
+        assert refused.returncode != 0
+        assert "both would leave the file" in refused.stderr
+        assert f"{running} of root (running), {waiting} of root (pending)" in refused.stderr
+    assert real.job(running)["JobState"] == "RUNNING"
+    real.slurm("scancel", running, waiting)
+    until(lambda: not real.slurm("squeue", "-h", "-a").strip())
+    assert real.tide("apply", "--yes").returncode == 0
+    assert "PartitionName=both" not in real.slurm("scontrol", "show", "partition")
+    real.file.write_text(text)
+    assert real.tide("apply", "--yes").returncode == 0
+
+
 def test_a_group_grows_beyond_its_names_and_jobs_survive(real: RealCluster) -> None:
     long = started(real, "sleep 300", "-w", "r-1")
     waiting = real.sbatch("hostname", "-w", "r-1", "--exclusive")

@@ -239,7 +239,7 @@ def test_a_reboot_program_of_theirs_may_stay(world: World) -> None:
     sight = world.sight(conf=f"{PLAIN}RebootProgram=/sbin/reboot\n")
     found = only(before(sight), "their RebootProgram")
     assert found.ok is None
-    assert "--direct" in found.todo
+    assert "`tide rebuild` drains them" in found.todo
 
 
 def test_with_power_actions_it_does_not_matter_what_their_reboot_program_is(world: World) -> None:

@@ -37,7 +37,7 @@ def test_what_is_for_tests_only_is_no_cluster(part: str, tmp_path: Path) -> None
 
 def test_a_prolog_must_be_there_and_executable(tmp_path: Path) -> None:
     prolog = tmp_path / "prolog"
-    seen = a_subject(tmp_path, f"batch: {{prolog: {prolog}}}\n")
+    seen = a_subject(tmp_path, f"batch: {{prolog: {prolog}, user: root}}\n")
     [line] = found(file_checks.look_at_prolog, seen)
     assert (line.ok, line.text) == (False, f"{prolog} is no file")
     prolog.write_text("#!/bin/sh\n")
@@ -46,6 +46,13 @@ def test_a_prolog_must_be_there_and_executable(tmp_path: Path) -> None:
     assert (line.ok, line.todo) == (False, f"run `chmod 755 {prolog}`")
     prolog.chmod(0o755)
     assert found(file_checks.look_at_prolog, seen) == []
+    tmp_path.chmod(0o700)
+    [line] = found(
+        file_checks.look_at_prolog,
+        a_subject(tmp_path, f"batch: {{prolog: {prolog}, user: nobody}}\n"),
+    )
+    assert not line.ok
+    assert "nobody may not enter /" in line.text
 
 
 def test_deploy_refuses_a_missing_prolog_before_anything_is_made(tmp_path: Path) -> None:

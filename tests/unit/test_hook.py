@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from springtide.configure.programs import Programs, problems
+from springtide.configure.programs import Programs, out_of_reach, problems
 from springtide.hook import AWAY_S, HAND_OVER_S, PROGRAMS
 
 LIMIT_S = 200.0
@@ -204,6 +204,30 @@ def test_the_sites_own_prolog_follows_with_its_environment_and_decides(tmp_path:
     assert mark.read_text() == "5\n"
 
 
+def test_a_rebuild_job_whose_site_prolog_fails_has_nothing_rebuilt(tmp_path: Path) -> None:
+    """Slurm puts it back and starts it again, which would rebuild its node for ever."""
+    theirs = tmp_path / "theirs"
+    theirs.write_text("#!/bin/sh\nexit 3\n")
+    theirs.chmod(0o755)
+    made = Programs(
+        tmp_path / "bin",
+        tmp_path / "sock",
+        tmp_path / "spool",
+        "root",
+        str(theirs),
+        LIMIT_S,
+        rebuilds=("night",),
+    )
+    made.install()
+    job = {"SLURM_JOB_ID": "5", "SLURM_JOB_NODELIST": "c1", "SLURM_JOB_PARTITION": "night"}
+    with daemon(made.socket, b"200 OK") as heard:
+        assert run(made.directory / "prolog", **job) == 1
+        assert heard == []
+        theirs.write_text("#!/bin/sh\nexit 0\n")
+        assert run(made.directory / "prolog", **job) == 0
+    assert len(heard) == 1
+
+
 @pytest.mark.accepts("B7")
 def test_installed_programs_have_the_rights_that_slurm_wants(programs: Programs) -> None:
     for name in PROGRAMS:
@@ -211,6 +235,17 @@ def test_installed_programs_have_the_rights_that_slurm_wants(programs: Programs)
     (programs.directory / "hook").chmod(0o775)
     (said,) = problems(programs.directory / "resume", "slurm")
     assert "chmod go-w" in said
+
+
+def test_a_program_that_its_user_cannot_get_to_is_told(tmp_path: Path) -> None:
+    program = tmp_path / "closed" / "prolog.sh"
+    program.parent.mkdir(mode=0o700)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    assert out_of_reach(program, "root") == []
+    (said,) = out_of_reach(program, "nobody")
+    assert said.startswith("nobody may not enter ")
+    assert "chmod o+x" in said
 
 
 def test_installing_again_changes_nothing_and_mends_rights(programs: Programs) -> None:

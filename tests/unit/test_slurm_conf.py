@@ -105,6 +105,16 @@ def test_an_existing_slurm_keeps_its_own_reboot_program_and_default_partition() 
     assert "Default=YES" in ours
 
 
+@pytest.mark.accepts("A3")
+def test_rebuild_jobs_of_an_existing_slurm_go_first_whatever_its_priorities() -> None:
+    tier = "PriorityTier=65533"
+    assert tier in included({})
+    assert tier in included({"PriorityType": "priority/multifactor"})
+    weighed = {"PriorityType": "priority/multifactor", "PriorityWeightPartition": "1000"}
+    assert tier not in included(weighed)
+    assert tier not in included({"PreemptType": "preempt/partition_prio"}), "no job is preempted"
+
+
 def test_in_an_existing_slurm_only_nodes_of_our_partitions_are_ever_idle_for_too_long() -> None:
     text = included({})
     assert settings(text)["SuspendTime"] == "INFINITE"

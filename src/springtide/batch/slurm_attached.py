@@ -21,6 +21,10 @@ class AttachedSlurm(Slurm):
         self._attachment = Attachment(cluster)
         self._ours = frozenset(cluster.managed)
 
+    @property
+    def reboots(self) -> bool:  # type: ignore[override] # one of ours always does
+        return self._attachment.reboots
+
     async def nodes(self, names: Iterable[str] | None = None) -> Mapping[str, BatchNode]:
         """Those of ours that have come back are in service again when they are asked for."""
         if names is None:

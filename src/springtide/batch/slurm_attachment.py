@@ -120,11 +120,23 @@ class Attachment:
         """The include that slurmctld was last seen to run with."""
         return read(self._taken)
 
+    @property
+    def reboots(self) -> bool:
+        """Whether `scontrol reboot` comes to us: not where RebootProgram is theirs."""
+        try:
+            theirs = self.read_conf().settings.get("rebootprogram")
+        except Unavailable:
+            return True
+        return not theirs or self._is_ours(theirs) or bool(slurm_actions.chosen(self.taken))
+
+    def _is_ours(self, program: str) -> bool:
+        return program.startswith(f"{self._layout.programs}/")
+
     def require_reboots(self) -> None:
         if slurm_actions.chosen(self.taken):
             return
         theirs = self.read_running().get("rebootprogram")
-        if not theirs.startswith(f"{self._layout.programs}/"):
+        if not self._is_ours(theirs):
             raise Unavailable(
                 f"RebootProgram of this Slurm is {theirs or 'not set'}, which does not rebuild "
                 "nodes; use `tide rebuild --direct`"

@@ -87,7 +87,9 @@ def render_include(
     merged = {"power saving": merge(settings, lists, _SITE_LISTS)}
     sections = _with_parameters(cluster, merged, lists)
     ours = _actions(cluster, layout, version, actions)
-    return render_document([*sections, ours, *render_machines(cluster, version, times, default)])
+    return render_document(
+        [*sections, ours, *render_machines(cluster, version, times, default, theirs)]
+    )
 
 
 def _beside(ours: Settings, theirs: Mapping[str, str]) -> tuple[Settings, Settings]:

@@ -16,6 +16,7 @@ def render_machines(
     version: Release,
     times: Mapping[str, str] | None = None,
     default: bool = True,
+    theirs: Mapping[str, str] | None = None,
 ) -> list[str]:
     nodes = [_node_line(cluster, group) for group in cluster.groups if cluster.names(group)]
     partitions = [
@@ -23,7 +24,8 @@ def render_machines(
     ]
     # A node of several partitions stays as long as the most patient of them lets it.
     rebuilds = [
-        render_line({**line, **(times or {})}) for line in slurm_rebuild.settings(cluster, version)
+        render_line({**line, **(times or {})})
+        for line in slurm_rebuild.settings(cluster, version, theirs)
     ]
     return [
         "\n".join(["# nodes", *(nodes or [_placeholder(cluster)])]),

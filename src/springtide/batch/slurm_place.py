@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 from springtide.batch.slurm_service import PATH, Service, account, find
-from springtide.file_errors import naming
+from springtide.file_errors import closed_to, naming
 from springtide.ports import Unavailable
 
 PACKAGES = {
@@ -94,13 +94,9 @@ def directory(path: Path, user: str, mode: int) -> None:
 
 def check_reachable(state: Path, user: str) -> None:
     """A directory above that keeps the user out must not look like a broken slurmctld."""
-    entry = account(user)
-    groups = os.getgrouplist(user, entry.pw_gid)
-    for path in state.parents:
-        info = path.stat()
-        bit = 0o100 if info.st_uid == entry.pw_uid else 0o010 if info.st_gid in groups else 0o001
-        if not info.st_mode & bit:
-            raise Unavailable(
-                f"user {user} may not enter {path}; run `chmod o+x {path}`, or set `state` to a "
-                "directory that it can reach"
-            )
+    account(user)
+    if closed := closed_to(user, state):
+        raise Unavailable(
+            f"user {user} may not enter {closed}; run `chmod o+x {closed}`, or set `state` to a "
+            "directory that it can reach"
+        )

@@ -39,8 +39,12 @@ def _nodes_of(cluster: Cluster, listed: Iterable[str]) -> list[str]:
     return [node for group in dict.fromkeys(groups) for node in cluster.names(group)]
 
 
-def settings(cluster: Cluster, version: Release) -> list[dict[str, str]]:
-    """What stands on the lines of these partitions in slurm.conf."""
+def settings(
+    cluster: Cluster, version: Release, theirs: Mapping[str, str] | None = None
+) -> list[dict[str, str]]:
+    """What stands on the lines of these partitions in slurm.conf; `theirs` are the settings of one
+    that is not ours."""
+    tier = {} if theirs is None else _tier(theirs)
     minutes = str(ceil(cluster.rebuild.max_time / 60))
     return [
         {
@@ -48,6 +52,7 @@ def settings(cluster: Cluster, version: Release) -> list[dict[str, str]]:
             **({"Nodes": fold(nodes)} if nodes else {}),
             "Default": "NO",
             "PriorityJobFactor": str(HIGHEST_FACTOR),
+            **tier,
             "Hidden": "YES",
             "RootOnly": "YES",
             "DisableRootJobs": "NO",
@@ -57,6 +62,19 @@ def settings(cluster: Cluster, version: Release) -> list[dict[str, str]]:
         }
         for name, nodes in partitions(cluster).items()
     ]
+
+
+def _tier(theirs: Mapping[str, str]) -> dict[str, str]:
+    """What puts jobs ahead where partitions have no weight, as in a Slurm that nobody tuned.
+
+    Not where jobs of a higher tier preempt others: no rebuild may end a job.
+    """
+    weighs = theirs.get("prioritytype", "").lower() == "priority/multifactor"
+    if weighs and theirs.get("priorityweightpartition", "0") != "0":
+        return {}
+    if theirs.get("preempttype", "").lower() == "preempt/partition_prio":
+        return {}
+    return {"PriorityTier": str(HIGHEST_FACTOR)}
 
 
 # Jobs

@@ -284,7 +284,8 @@ def look_at_reboot(sight: Sight) -> Iterator[Check]:
     theirs = sight.theirs.get("rebootprogram", "")
     if theirs and not theirs.startswith(f"{sight.subject.daemon.layout.programs}/"):
         text = f"RebootProgram stays {theirs}, so Slurm cannot rebuild our nodes"
-        yield Check("their RebootProgram", None, text, "rebuild with `tide rebuild --direct`")
+        todo = "nothing: `tide rebuild` drains them and does it, but not --via jobs"
+        yield Check("their RebootProgram", None, text, todo)
 
 
 def look_at_include(sight: Sight) -> Iterator[Check]:

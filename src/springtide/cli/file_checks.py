@@ -18,7 +18,7 @@ from springtide.batch.unread import UnreadableError
 from springtide.cli.health_checks import look_at_health
 from springtide.cli.subject import Check, Look, Subject, run
 from springtide.configure import cloud_config
-from springtide.configure.programs import problems
+from springtide.configure.programs import out_of_reach, problems
 from springtide.ports import CloudError, Rejected, Site
 from springtide.providers.containers import links, site
 from springtide.providers.containers.mounts import Tree, refuse_tree
@@ -63,7 +63,8 @@ def look_at_prolog(subject: Subject) -> Iterable[Check]:
         text = f"{batch.prolog} is no file"
         yield Check("prolog", False, text, "make it, or correct batch.prolog")
         return
-    for wrong in problems(batch.prolog, batch.user):
+    wrongs = (*problems(batch.prolog, batch.user), *out_of_reach(batch.prolog, batch.user))
+    for wrong in wrongs:
         what, _, todo = wrong.partition("; ")
         yield Check("prolog", False, what, todo)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from shlex import quote
 
 from springtide import hook
-from springtide.file_errors import naming, owner
+from springtide.file_errors import closed_to, naming, owner
 
 SYSTEM_PYTHON = Path("/usr/bin/python3")
 RETIRED = """\
@@ -127,3 +127,11 @@ def problems(program: Path, user: str) -> list[str]:
     if shutil.which(interpreter()) is None:
         found.append(f"{program} needs {interpreter()}; install python3")
     return found
+
+
+def out_of_reach(program: Path, user: str) -> list[str]:
+    """Which directory keeps the user from a program, in words; empty if none does."""
+    closed = closed_to(user, program)
+    if closed is None:
+        return []
+    return [f"{user} may not enter {closed}; put {program.name} elsewhere, or `chmod o+x {closed}`"]
