@@ -24,7 +24,8 @@ from springtide.ports import QueueJob, QueueNode, Unavailable
 T = TypeVar("T")
 
 TODO_NODES = (
-    "add lines `NodeName=… State=UNKNOWN` for them, have their partitions contain them, and "
+    "add lines `NodeName=… NodeAddr=… State=UNKNOWN` for them (slurmctld leaves nodes out whose "
+    "names do not resolve, unless they have a NodeAddr), have their partitions contain them, and "
     "restart slurmctld"
 )
 _HARMLESS = re.compile(
