@@ -162,7 +162,7 @@ def test_an_attached_cluster_follows_its_file_and_says_what_is_wrong() -> None:
         assert "SuspendTime=1800" in site.slurm("scontrol", "show", "partition", "main")
 
         site.rewrite(MINIMUM.replace("1h", "30m").replace("c-[1-4]", "c-[1-6]"))
-        take_more_nodes(site)
+        attach_again(site)
         sixth = site.sbatch("hostname", "-p", "main", "-w", "c-6")
         site.finished(sixth)
         assert site.output(sixth) == ["c-6"]
@@ -207,9 +207,7 @@ def test_rebuilds_work_in_a_slurm_that_nobody_tuned_and_that_has_a_reboot_progra
 
         site.conf.write_text(f"RebootProgram=/bin/true\n{site.conf.read_text()}")
         site.restart_slurmctld()
-        assert site.attach().returncode == Exit.PARTLY
-        site.restart_slurmctld()
-        assert site.attach().returncode == Exit.DONE
+        attach_again(site)
         refused = site.tide("rebuild", "c-1", "--force", "--yes", "--via", "reboot")
         assert refused.returncode == Exit.WRONG
         assert "RebootProgram" in refused.stderr
@@ -219,8 +217,8 @@ def test_rebuilds_work_in_a_slurm_that_nobody_tuned_and_that_has_a_reboot_progra
         assert len(again) == 2
 
 
-def take_more_nodes(site: Existing) -> None:
-    """An old slurmctld needs a restart, which is not ours to do; those that are there go on."""
+def attach_again(site: Existing) -> None:
+    """An old slurmctld needs a restart, which is not ours to do; nodes that are there go on."""
     added = site.attach()
     if not Change.RELOADS_ALL.applies(installed()):
         assert added.returncode == Exit.PARTLY, added.stdout + added.stderr
