@@ -120,6 +120,8 @@ def test_jobs_that_more_nodes_would_not_help_start_none() -> None:
 def test_an_idle_node_is_kept_while_a_job_waits_that_it_serves() -> None:
     """The job needs both nodes of the pool, and one of them is busy."""
     with polled(17214, SPEC.replace(OURS, "ps[1-2]")) as site:
+        nobody = ("nodename=ps[3-4]", "state=down", "reason=there is no such machine")
+        site.slurm("scontrol", "update", *nobody)
         first = held_open(site, "first", "-p", "cloud")
         second = held_open(site, "second", "-p", "cloud")
         runs(site, first)
