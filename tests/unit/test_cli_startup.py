@@ -102,3 +102,27 @@ def on_a_terminal(**environment: str) -> bytes:
 def test_a_terminal_shows_styles_and_no_boxes() -> None:
     assert b"\x1b[1mstep" in on_a_terminal()
     assert b"\x1b" not in on_a_terminal(TERM="dumb")
+
+
+def test_another_systems_file_is_read_without_the_sdk_of_its_cloud(tmp_path: Path) -> None:
+    """Who imports one may have no cloud's SDK: none is needed to read a file."""
+    (tmp_path / "limits.yaml").write_text("VM.Standard2.1:\n  1: 1\n")
+    code = f"""
+import sys
+sys.modules["oci"] = None
+{TIDE}
+app(["import", "{tmp_path}/" + sys.argv[1]])
+"""
+    missing, there = (
+        subprocess.run(
+            [sys.executable, "-c", code, name],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+        )
+        for name in ("none.yaml", "limits.yaml")
+    )
+    assert missing.returncode == Exit.WRONG, missing.stderr
+    assert there.returncode == Exit.DONE, there.stderr
+    assert "VM.Standard2.1: {cpus: 2, memory: 14489M" in there.stdout

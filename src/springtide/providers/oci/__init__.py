@@ -1,4 +1,4 @@
-"""Oracle Cloud Infrastructure: instances by its SDK. `compose` imports it when a file names it.
+"""Oracle Cloud Infrastructure: instances by its SDK, which is imported when a file names it.
 
 `account` logs in, `driver` calls, `launches` and `shapes` translate both ways, `errors` says what
 went wrong, `checks` what would.
@@ -8,15 +8,19 @@ from pathlib import Path
 
 from springtide.ports import Denied, Provider
 from springtide.providers.cloud import Catalog, Cloud
-from springtide.providers.oci.account import THREADS, Account
-from springtide.providers.oci.driver import OciDriver
 from springtide.spec.clouds import Oci
 
 __all__ = ["provider"]
 
 
 def provider(wanted: Oci, catalog: Catalog, state: Path) -> Provider:
-    """Calls nobody yet; raises CloudError if it could not."""
+    """Calls nobody yet; raises CloudError if it could not.
+
+    The SDK may be missing where only `shapes` is needed, as to import another system's file.
+    """
+    from springtide.providers.oci.account import THREADS, Account
+    from springtide.providers.oci.driver import OciDriver
+
     return Cloud(OciDriver(wanted, catalog, Account(wanted), _key(wanted)), THREADS)
 
 
