@@ -130,17 +130,7 @@ def test_what_would_go_is_shown_before_anybody_is_asked(
     with pytest.raises(Complaint, match="say --yes"):
         attach_remove.remove_attached(left.spec, Consent())
     said = capsys.readouterr().err
-    assert said == f"would suspend no node, stop the daemon, and remove {left.layout.state}\n"
-
-
-def test_whoever_said_yes_beforehand_is_told_what_will_go(
-    left: Left, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    left.conf.write_text(PLAIN)
-    left.layout.record.touch()
-    monkeypatch.setattr(attach_remove, "_end_cluster", lambda *_: None)
-    left.remove()
-    assert "will suspend no node, stop the daemon" in capsys.readouterr().err
+    assert said == f"plan: suspend no node, stop the daemon, and remove {left.layout.state}\n"
 
 
 def test_one_job_is_told_as_one() -> None:

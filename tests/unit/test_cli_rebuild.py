@@ -402,7 +402,7 @@ def parted() -> Iterator[World]:
     [
         (["q[1-2]", "--partition", "night"], "q[1-2] are not in partition night, but in again"),
         (["c1,q1", "--partition", "again"], "c1 is not in partition again, but in night"),
-        (["s1", "--partition", "again"], "s1 is not in partition again, but in no other either"),
+        (["s1", "--partition", "again"], "s1 is not in partition again, nor in any other"),
         (["q1", "--partition", "main"], "q1 is not in partition main, but in debug"),
         (["x9", "--partition", "night"], "x9 is not in partition night\n"),
         (["--partition", "rebuild"], "known are main, debug, rest, night, again"),

@@ -5,7 +5,6 @@ restarted slurmctld; run again after that, nothing is left.
 """
 
 from collections.abc import Sequence
-from typing import Literal
 
 from springtide.batch.slurm_attachment import Attachment
 from springtide.batch.slurm_include import lost
@@ -41,7 +40,7 @@ def remove_attached(spec: Cluster, consent: Consent, *, dry_run: bool = False) -
     attached.restore(spec)
     if daemon.layout.record.exists():
         _refuse_jobs(attachment, consent)
-        output.note(_render_plan(spec, "will" if consent.given else "would"))
+        output.note(_render_plan(spec))
         what = f"take cluster {spec.cluster} out of {attachment.conf}"
         consent.require(spec.cluster, what, protected=spec.protected)
         _end_cluster(daemon, spec, attachment)
@@ -53,7 +52,7 @@ def remove_attached(spec: Cluster, consent: Consent, *, dry_run: bool = False) -
 
 def _refuse_jobs(attachment: Attachment, consent: Consent) -> None:
     """Whoever says yes beforehand has them waited for."""
-    if consent.given:
+    if consent.yes or consent.really:
         return
     try:
         jobs = attachment.jobs()
@@ -147,9 +146,9 @@ def _render_left(spec: Cluster) -> list[str]:
     return render_leaving(conf, attachment.include, left, restart, again)
 
 
-def _render_plan(spec: Cluster, mood: Literal["will", "would"] = "would") -> str:
+def _render_plan(spec: Cluster) -> str:
     nodes = fold(spec.managed) or "no node"
-    return f"{mood} suspend {nodes}, stop the daemon, and remove {spec.state}"
+    return f"plan: suspend {nodes}, stop the daemon, and remove {spec.state}"
 
 
 def _render_intent(spec: Cluster, attachment: Attachment) -> str:

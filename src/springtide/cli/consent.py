@@ -18,11 +18,6 @@ class Consent:
     yes: bool = False
     really: str | None = None
 
-    @property
-    def given(self) -> bool:
-        """Whether somebody said yes beforehand, in whichever way."""
-        return self.yes or self.really is not None
-
     def require(self, cluster: str, what: str, *, protected: bool = False, mind: str = "") -> None:
         """Go on only with a yes; a protected cluster must be named for it.
 

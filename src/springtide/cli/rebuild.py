@@ -226,7 +226,7 @@ def render_strangers(
     said = f"{fold(alike)} {'is' if len(alike) == 1 else 'are'} not in partition {partition}"
     if found is None:
         return said
-    return f"{said}, but in {' and '.join(found) or 'no other either'}"
+    return f"{said}, but in {' and '.join(found)}" if found else f"{said}, nor in any other"
 
 
 def _rebuild(
